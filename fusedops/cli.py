@@ -200,8 +200,8 @@ def _dimension(text):
 
 
 def _info(options):
-    print(f"{'processor':16}{report.processor()}")
-    print(f"{'caches':16}{report.caches()}")
+    print(f"{'processor':19}{report.processor()}")
+    print(f"{'caches':19}{report.caches()}")
     runtime.show_config()
 
 

@@ -128,13 +128,21 @@ def byte_products():
     return "dot product" if _core.has_dot_product() else "multiply-add"
 
 
+def bfloat16_products():
+    """What multiplies bfloat16 with this instruction set: ``"tiles"`` (AMX), ``"dot product"`` (AVX512_BF16), or
+    ``"float32"``, rounded numbers as any others."""
+    if not _core.has_bfloat16():
+        return "float32"
+    return "tiles" if _core.has_tiles() else "dot product"
+
+
 def show_config():
     """Prints and returns what this build is and uses.
 
     Returns
     -------
     dict
-        Version, instruction sets, what multiplies bytes, threads, threading and compiler.
+        Version, instruction sets, what multiplies bytes and bfloat16, threads, threading and compiler.
 
     Examples
     --------
@@ -142,18 +150,19 @@ def show_config():
     >>> config = fo.show_config()  # doctest: +ELLIPSIS
     version         ...
     >>> sorted(config)[:3]
-    ['available_isas', 'byte_products', 'compiler']
+    ['available_isas', 'bfloat16_products', 'byte_products']
     """
     config = {
         "version": __version__,
         "isa": isa(),
         "available_isas": available_isas(),
         "byte_products": byte_products(),
+        "bfloat16_products": bfloat16_products(),
         "num_threads": get_num_threads(),
         **_core.build_info(),
     }
     for key, value in config.items():
-        print(f"{key:16}{', '.join(value) if isinstance(value, list) else value}")
+        print(f"{key:19}{', '.join(value) if isinstance(value, list) else value}")
     return config
 
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "algorithm.h"
+#include "bands.h"
 #include "qimage.h"
 
 /* products: of a depthwise convolution its constants alone, which the others have once more in the order of quads. */
@@ -168,109 +169,6 @@ static fo_byte_patches patches_of(const fo_qconv2d *plan, fo_dtype type, const f
                              .zero = (uint8_t)(plan->products.x.zero_point + fo_byte_offset(kn, type))};
 }
 
-/* Bands of output rows, whose pixels under them are copied once, with what is outside the image: a row of A is kh
- * segments of kw pixels, as they are there. */
-typedef struct {
-    const fo_byte_product *p;
-    fo_byte_patches in;
-    fo_byte_epilogue ep;
-    ptrdiff_t size, sc, channels; /* bytes: of an element, from channel to channel, of a pixel of the copy */
-    ptrdiff_t rows, bands, columns, row_bytes, each; /* rows of a band; columns and bytes of a row of the copy */
-    float *scratch;
-} band_job;
-
-/* Pixels of three channels as ones of four, of `bytes` in all, a literal: whole words but for the last pixel, beyond
- * which nothing is read. */
-static inline void pad_pixels(const fo_byte_patches *in, const size_t bytes, ptrdiff_t pixels, const uint8_t *x,
-                              uint8_t *to) {
-    const uint64_t flip = in->flip * 0x0101010101010101u, kept = UINT64_MAX >> (64 - 6 * bytes);
-    uint64_t v = 0;
-    for (ptrdiff_t w = 0; w < pixels; w++, x += in->sw, to += bytes) {
-        if (w + 1 < pixels)
-            memcpy(&v, x, bytes);
-        else
-            memcpy(&v, x, bytes / 4 * 3);
-        v = (v ^ flip) & kept;
-        memcpy(to, &v, bytes);
-    }
-}
-
-static void copy_pixels(const band_job *job, ptrdiff_t pixels, const uint8_t *x, uint8_t *to) {
-    const fo_byte_patches *in = &job->in;
-    const fo_byte_kernels *kn = job->p->plan->kn;
-    if (job->channels > in->c && job->sc == job->size && in->sw >= in->c) {
-        job->size == 1 ? pad_pixels(in, 4, pixels, x, to) : pad_pixels(in, 8, pixels, x, to);
-    } else if (job->channels > in->c) {
-        for (ptrdiff_t i = 0, at = 0; at < in->c; i++, at += job->size)
-            for (ptrdiff_t w = 0; w < pixels; w++)
-                for (ptrdiff_t b = 0; b < job->size; b++)
-                    to[w * job->channels + at + b] = x[w * in->sw + i * job->sc + b] ^ in->flip;
-    } else if (in->sw == in->c) {
-        kn->copy(pixels * in->c, x, in->flip, to);
-    } else {
-        for (ptrdiff_t w = 0; w < pixels; w++) kn->copy(in->c, x + w * in->sw, in->flip, to + w * in->c);
-    }
-}
-
-/* A row of the image from column -left on, and the bytes that a phase takes. */
-static void band_row(const band_job *job, const uint8_t *x, uint8_t *raw, uint8_t *row) {
-    const fo_byte_patches *in = &job->in;
-    const fo_byte_kernels *kn = job->p->plan->kn;
-    const ptrdiff_t c = job->channels, end = min_(job->columns, in->iw + in->left), left = min_(in->left, job->columns);
-    const int phases = fo_byte_phases(job->p->plan);
-    uint8_t *to = phases == 1 ? row : raw;
-    memset(to, in->zero, (size_t)(job->columns * c));
-    if (x && end > left) copy_pixels(job, end - left, x, to + left * c);
-    if (phases > 1) kn->widen(job->columns * c / 4, raw, row);
-}
-
-static void band_task(void *context, ptrdiff_t task, int thread) {
-    const band_job *job = context;
-    const fo_byte_patches *in = &job->in;
-    const fo_byte_plan *plan = job->p->plan;
-    const ptrdiff_t group = task % plan->groups, band = task / plan->groups, image = band / job->bands,
-                    h = band % job->bands * job->rows, rows = min_(job->rows, in->oh - h);
-    const ptrdiff_t first = h * in->stride_h - in->top,
-                    copied = (rows - 1) * in->stride_h + (in->kh - 1) * in->dilation_h + 1;
-    uint8_t *raw = (uint8_t *)(job->scratch + thread * job->each),
-            *copy = raw + round_up(job->columns * job->channels, 64);
-    for (ptrdiff_t r = 0; r < copied; r++) {
-        const bool there = first + r >= 0 && first + r < in->ih;
-        const uint8_t *x = in->x + image * in->sn + (first + r) * in->sh + group * (in->c / job->size) * job->sc;
-        band_row(job, there ? x : NULL, raw, copy + r * job->row_bytes);
-    }
-    for (ptrdiff_t j = 0; j < plan->n; j += plan->kn->nr)
-        for (ptrdiff_t r = 0; r < rows; r++) {
-            fo_byte_gemm_args g = fo_byte_block_of(job->p, &job->ep, group, (image * in->oh + h + r) * in->ow, j);
-            g.m = in->ow, g.n = min_(plan->kn->nr, plan->n - j);
-            g.segments = in->kh, g.k = in->kw * job->channels / 4, g.segment = in->dilation_h * job->row_bytes;
-            g.a = copy + r * in->stride_h * job->row_bytes, g.lda = in->stride_w * job->channels * fo_byte_phases(plan);
-            fo_byte_gemm(plan, &g);
-        }
-}
-
-static fo_status run_bands(const fo_byte_product *p, const fo_byte_patches *in, ptrdiff_t images, ptrdiff_t sc,
-                           ptrdiff_t channels) {
-    const fo_byte_plan *plan = p->plan;
-    const int threads = fo_byte_threads(p);
-    const ptrdiff_t size = fo_size(plan->type);
-    band_job job = {
-        .p = p, .in = *in, .ep = fo_byte_epilogue_of(p), .size = size, .sc = sc * size, .channels = channels * size};
-    job.columns = (in->ow - 1) * in->stride_w + in->kw;
-    job.row_bytes = job.columns * job.channels * fo_byte_phases(plan);
-    const ptrdiff_t fitting = fo_near_bytes() / 4 / (in->stride_h * job.row_bytes),
-                    wanted = threads > 1 ? div_up(FO_TASKS_A_THREAD * threads, images * plan->groups) : 1;
-    job.rows = clamp_(fitting, 1, div_up(in->oh, wanted)), job.bands = div_up(in->oh, job.rows);
-    job.rows = div_up(in->oh, job.bands);
-    const ptrdiff_t copied = (job.rows - 1) * in->stride_h + (in->kh - 1) * in->dilation_h + 1;
-    job.each = div_up(round_up(job.columns * job.channels, 64) + copied * job.row_bytes, (ptrdiff_t)sizeof(float));
-    job.scratch = fo_arena_share(&job.each, threads, 0);
-    if (!job.scratch) return FO_NO_MEMORY;
-    fo_parallel_for(images * job.bands * plan->groups, threads, band_task, &job);
-    fo_arena_release(job.scratch);
-    return FO_OK;
-}
-
 typedef struct {
     const fo_byte_kernels *kn;
     fo_byte_depthwise_args args;
@@ -388,7 +286,7 @@ static fo_status run_gemm(const fo_qconv2d *plan, const fo_conv2d_size *z, const
 static fo_status run_im2col(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_byte_product *p) {
     if (!fo_byte_bands(plan->products.kn, plan->products.type, &plan->s, z->ow)) return run_patches(plan, z, x, p);
     const fo_byte_patches patches = patches_of(plan, p->types.x, z, x);
-    return run_bands(p, &patches, z->n, x->sc, fo_byte_channels(&plan->s));
+    return fo_byte_run_bands(p, &patches, z->n, x->sc, fo_byte_channels(&plan->s));
 }
 
 static fo_status run_bytes(const fo_qconv2d *plan, run_fn *run, fo_types types, const fo_conv2d_size *z,

@@ -2,8 +2,9 @@
  * heap, the best first, until as many are kept as may be: what is left is never sorted. A candidate is compared with
  * boxes that are kept, 16 at once, which the compiler makes vectors of; their corners and areas are rows:
  *
- * y0 y0 y0 ... lower and upper corners, areas; up to a whole vector there are boxes without an area, which x0 x0
- * x0 ... overlap none */
+ *      y0 y0 y0 ...   lower and upper corners, areas; up to a whole vector there are boxes without an area, which
+ *      x0 x0 x0 ...   overlap none
+ */
 #include <math.h>
 #include <string.h>
 

@@ -172,6 +172,12 @@ def test_layers(rng, kind, w, x):
     assert np.abs(getattr(fo, kind)(w, bias, activation="relu")(x) - y).max() > 1e-4
 
 
+def test_show_config_says_what_multiplies(products, capsys):
+    expected = {"tiles": "tiles", "dots": "dot product", "float32": "float32"}[products]
+    assert fo.show_config()["bfloat16_products"] == expected
+    assert f"bfloat16_products  {expected}" in capsys.readouterr().out
+
+
 def test_errors(rng):
     w = rng.standard_normal((4, 4), np.float32)
     with pytest.raises(ValueError, match="unknown precision 'float16'; known are 'float32', 'bfloat16'"):
