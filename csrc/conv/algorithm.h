@@ -60,9 +60,8 @@ static inline fo_status fo_call_run(const fo_conv2d_call *call, const fo_image *
     return call->algorithm->run(call, x, residual, y);
 }
 
-/* A call of images of floats in these orders; NULL where memory is short (choose.c). */
-fo_conv2d_call *fo_conv2d_call_of(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
-                                  const fo_image *y, fo_team team);
+/* What the call of a rounded convolution's `wide` is prepared for (rounded.c). */
+fo_layout fo_rounded_inner(const fo_conv2d *plan, const fo_layout *layout);
 
 /* The images of a run, their strides those of the layout; r.data is NULL where there is no residual. */
 static inline void fo_call_images(const fo_image *x, const fo_image *residual, const fo_image *y, fo_image *to_x,

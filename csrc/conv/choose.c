@@ -117,11 +117,18 @@ static bool is_rewritten(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return to && fo_rewrite_applies(plan, to, z) && fo_rewrite_pays(plan, to, z);
 }
 
+static fo_conv2d_call *prepared(const fo_conv2d *plan, const fo_layout *layout, fo_team team);
+
 /* A call by an algorithm of the list; NULL where memory is short. */
 static fo_conv2d_call *listed_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
     fo_conv2d_call *call = new_call(plan, layout, team);
     if (!call) return NULL;
     call->algorithm = cheapest(plan, &layout->z);
+    if (plan->wide) {
+        const fo_layout inner = fo_rounded_inner(plan, layout);
+        call->inner[0] = prepared(plan->wide, &inner, team);
+        if (!call->inner[0]) return checked(call, FO_NO_MEMORY);
+    }
     return checked(call, call->algorithm->prepare(call));
 }
 
@@ -144,12 +151,6 @@ static fo_conv2d_call *prepared(const fo_conv2d *plan, const fo_layout *layout, 
     if (fo_is_huge(plan, &layout->z)) return NULL;
     return is_rewritten(plan, &layout->z) ? rewritten_call(plan, plan->prepared->to, layout, team)
                                           : listed_call(plan, layout, team);
-}
-
-fo_conv2d_call *fo_conv2d_call_of(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
-                                  const fo_image *y, fo_team team) {
-    const fo_layout layout = layout_of((fo_types){0}, z, x, r, y);
-    return prepared(plan, &layout, team);
 }
 
 /* Whether a call is prepared for these threads. */
@@ -217,10 +218,14 @@ fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights 
     const ptrdiff_t k = shape->ic / shape->groups * shape->kh * shape->kw;
     uint16_t *rounded = fo_bf16_weights(shape->oc, k, w, k, 1, scale);
     fo_conv2d *plan = NULL;
-    if (rounded && fo_has_bf16() && k > shape->kh * shape->kw)
+    if (rounded && fo_has_bf16() && k > shape->kh * shape->kw) {
         plan = fo_qplan_create(shape, FO_BF16, rounded, &(fo_quantized){.bias = bias, .act = shape->act});
-    else if (rounded)
-        plan = fo_rounded_create(shape, rounded, bias);
+    } else if (rounded && (plan = fo_rounded_plan(shape))) {
+        const fo_weights wide = {fo_rounded_weights(plan, rounded), FO_F32};
+        plan->wide = wide.data ? fo_conv2d_create(shape, &wide, NULL, bias) : NULL;
+        fo_free((void *)wide.data);
+        if (!plan->wide) fo_plan_free(plan), plan = NULL;
+    }
     fo_free(rounded);
     return with_calls(plan);
 }

@@ -60,7 +60,9 @@ enum { CHANNEL_BLOCK = 16 };
 fo_conv2d *fo_plan_new(const fo_conv2d_shape *shape, fo_dtype type); /* without weights */
 fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q);
 fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias);
-fo_conv2d *fo_rounded_create(const fo_conv2d_shape *shape, const uint16_t *w, const float *bias); /* FO_BF16 */
+/* rounded.c: FO_BF16, still without its `wide`; and the weights of that, which are the caller's to free. */
+fo_conv2d *fo_rounded_plan(const fo_conv2d_shape *shape);
+float *fo_rounded_weights(const fo_conv2d *plan, const uint16_t *w);
 fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape);
 void fo_plan_free(fo_conv2d *plan);
 void fo_plan_free_shared(fo_conv2d *plan);

@@ -4,20 +4,17 @@
 #include "algorithm.h"
 #include "qimage.h"
 
-fo_conv2d *fo_rounded_create(const fo_conv2d_shape *shape, const uint16_t *w, const float *bias) {
+fo_conv2d *fo_rounded_plan(const fo_conv2d_shape *shape) {
     fo_conv2d *plan = fo_plan_new(shape, FO_BF16);
-    const ptrdiff_t floats = shape->oc * (shape->ic / shape->groups) * shape->kh * shape->kw;
-    float *wide = plan ? fo_alloc((size_t)max_(floats, 1) * sizeof *wide) : NULL;
-    if (wide) {
-        plan->kn->widen(floats, FO_BF16, w, wide);
-        plan->wide = fo_conv2d_create(shape, &(fo_weights){wide, FO_F32}, NULL, bias);
-        if (plan->wide) plan->isa = fo_conv2d_isa(plan->wide);
-    }
-    fo_free(wide);
     if (plan) plan->s.act.slopes = NULL; /* the caller's */
-    if (plan && plan->wide) return plan;
-    fo_plan_free(plan);
-    return NULL;
+    return plan;
+}
+
+float *fo_rounded_weights(const fo_conv2d *plan, const uint16_t *w) {
+    const ptrdiff_t floats = plan->s.oc * plan->k;
+    float *wide = fo_alloc((size_t)max_(floats, 1) * sizeof *wide);
+    if (wide) plan->kn->widen(floats, FO_BF16, w, wide);
+    return wide;
 }
 
 /* What a run needs in scratch, channels last: of an image in bfloat16, of one in float32; 0 bytes: nothing. */
@@ -35,6 +32,16 @@ static rounded_image room_of(fo_byte_extent e, bool needed) {
     return (rounded_image){e, needed ? fo_byte_room(e, FO_BF16) : 0, needed ? fo_byte_room(e, FO_F32) : 0};
 }
 
+fo_layout fo_rounded_inner(const fo_conv2d *plan, const fo_layout *l) {
+    const fo_byte_extent in = {l->z.n, plan->s.ic, l->z.ih, l->z.iw}, out = {l->z.n, plan->s.oc, l->z.oh, l->z.ow};
+    fo_layout inner = *l;
+    inner.types = (fo_types){0};
+    inner.x = fo_byte_pixels(NULL, in);
+    if (l->adds && l->types.residual == FO_BF16) inner.r = fo_byte_pixels(NULL, out);
+    if (l->types.y == FO_BF16) inner.y = fo_byte_pixels(NULL, out);
+    return inner;
+}
+
 bool fo_rounded_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     (void)z;
     return plan->wide;
@@ -49,11 +56,6 @@ fo_status fo_rounded_prepare(fo_conv2d_call *call) {
     if (!state) return FO_NO_MEMORY;
     *state = (rounded_state){fo_active_bytes(), room_of(in, true), room_of(out, l->types.residual == FO_BF16),
                              room_of(out, l->types.y == FO_BF16)};
-    fo_image x = fo_byte_pixels(NULL, in), r = l->r, y = l->y;
-    if (state->r.wide) r = fo_byte_pixels(NULL, out);
-    if (state->y.wide) y = fo_byte_pixels(NULL, out);
-    call->inner[0] = fo_conv2d_call_of(call->plan->wide, z, &x, l->adds ? &r : NULL, &y, call->team);
-    if (!call->inner[0]) return FO_NO_MEMORY;
     call->kernel = call->inner[0]->kernel, call->work = call->inner[0]->work, call->threads = call->inner[0]->threads;
     call->scratch = state->x.narrow + state->x.wide + state->r.narrow + state->r.wide + state->y.narrow +
                     state->y.wide + call->inner[0]->scratch;
