@@ -291,3 +291,15 @@ def test_command_line(tmp_path, capsys):
     path.write_bytes(b"no model")
     assert main(["explain", str(path)]) == 1
     assert "not a TFLite model" in capsys.readouterr().err
+
+
+def test_precision():
+    """A product whose operands are rounded where that is faster, of a file as of ONNX."""
+    x, w = RNG(3).standard_normal((64, 256)).astype(F), RNG(4).standard_normal((128, 256)).astype(F)
+    given = [Tensor(x.shape), constant(w), None]
+    model = single("FULLY_CONNECTED", given, [Tensor((64, 128))], ("FullyConnectedOptions", {}))
+    y, expected = fo.load_tflite(model, precision="bfloat16")(x), fo.load_tflite(model)(x)
+    error = np.abs(y - expected).max() / np.abs(expected).max()
+    assert error < 0.02 and (error > 1e-5) == (fo.show_config()["bfloat16_products"] != "float32")
+    with pytest.raises(ValueError, match="unknown precision 'half'"):
+        fo.load_tflite(model, precision="half")
