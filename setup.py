@@ -17,6 +17,7 @@ import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from glob import glob
+from pathlib import Path
 
 import numpy
 from Cython.Build import cythonize
@@ -139,6 +140,33 @@ class BuildExt(build_ext):
             extension.depends += archives  # or a changed kernel would not be linked again
         super().run()
 
+
+def step_declarations():
+    """Cython's declarations of the steps of networks, from the C text: structs fo_X_args without their arrays, the
+    functions that take them alone, and what FO_EACH_STEP lists."""
+
+    def fields(body):
+        for declaration in filter(None, map(str.strip, body.split(";"))):
+            kind, names = re.fullmatch(r"((?:const )?\w+) (.+)", declaration, re.DOTALL).groups()
+            yield from (f"{kind} {name}" for name in re.split(r",\s*", names) if "[" not in name)
+
+    text = "".join(Path(f"csrc/{name}.h").read_text() for name in ("fusedops", "quantized", "network", "program"))
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).replace("bool ", "bint ").replace("ptrdiff_t", "Py_ssize_t")
+    lines = ["# Made by setup.py of the headers in csrc.", 'cdef extern from "fusedops.h" nogil:']
+    for body, name in re.findall(r"typedef struct {([^{}]*)} (fo_\w+_args);", text):
+        lines += [f"    ctypedef struct {name}:", *(f"        {field}" for field in fields(body))]
+    functions = re.findall(r"^(fo_status|void) (fo_\w+)\(const (fo_\w+_args) \*args\);", text, re.MULTILINE)
+    lines += [f"    {result} {name}(const {args} *args)" for result, name, args in functions]
+    steps = re.findall(r"X\((\w+), (\w+), (\w+), \w+\)", text[text.index("define FO_EACH_STEP") :])
+    lines += ["    ctypedef enum fo_step_kind:", *(f"        FO_STEP_{kind}" for kind, _, _ in steps)]
+    lines += ["    ctypedef struct fo_step:", "        fo_step_kind kind", "        Py_ssize_t repeats, back"]
+    lines += [f"        {args} {name}" for _, name, args in steps]
+    return "\n".join(lines).replace(" from\n", ' from_ "from"\n') + "\n"
+
+
+declarations = Path("fusedops/_steps.pxi")
+if not declarations.exists() or declarations.read_text() != step_declarations():
+    declarations.write_text(step_declarations())
 
 core = Extension(
     "fusedops._core",

@@ -311,5 +311,6 @@ void fo_pointwise(const fo_pointwise_args *args);
 
 #include "quantized.h"
 #include "network.h"
+#include "program.h"
 
 #endif

@@ -220,18 +220,6 @@ cdef extern from "fusedops.h" nogil:
     void fo_fold_bias(Py_ssize_t n, const float *bias, const double *scale, const double *shift, float *folded)
     void fo_fold_scale(Py_ssize_t oc, Py_ssize_t each, const float *w, const double *scale, float *folded)
 
-    ctypedef struct fo_pointwise_args:
-        Py_ssize_t m, n
-        const float *x
-        const float *factor
-        const float *residual
-        float *y
-        Py_ssize_t ldx, ldf, ldr, ldy
-        const float *scale
-        const float *shift
-        Py_ssize_t channel_rows
-        fo_activation act
-    void fo_pointwise(const fo_pointwise_args *args)
 
     enum:
         FO_AXES
@@ -240,200 +228,13 @@ cdef extern from "fusedops.h" nogil:
         Py_ssize_t size[8]
         Py_ssize_t stride[4][8]
     void fo_fold(fo_axes *axes)
-    ctypedef struct fo_copy_args:
-        fo_axes axes
-        void *y
-        const void *x
-        Py_ssize_t size
-    ctypedef struct fo_fill_args:
-        fo_axes axes
-        void *y
-        float value
-        Py_ssize_t size
     ctypedef int fo_map_function
     enum:
         FO_MAP_GATHER
-    ctypedef struct fo_map_args:
-        fo_axes axes
-        fo_map_function f
-        fo_dtype from_ "from"
-        fo_dtype to
-        void *y
-        const void *a
-        const void *b
-        const void *c
-        Py_ssize_t size, stride
-    ctypedef struct fo_argmax_args:
-        fo_axes kept
-        Py_ssize_t n, sx
-        bint least
-        int64_t *y
-        const float *x
-    ctypedef struct fo_sample_args:
-        Py_ssize_t points, taps, c
-        const float *x
-        const float *w
-        const int64_t *at
-        float *y
-    void fo_sample(const fo_sample_args *args)
-    ctypedef struct fo_suppress_args:
-        Py_ssize_t batch, classes, boxes, most
-        const float *box
-        const float *score
-        bint centred, limited
-        float overlap, least
-        Py_ssize_t *counts
-        uint32_t *kept
-    fo_status fo_suppress(const fo_suppress_args *args, Py_ssize_t *found)
-    void fo_suppressed(const fo_suppress_args *args, int64_t *rows)
-    ctypedef struct fo_top_k_args:
-        fo_axes kept
-        Py_ssize_t n, k, sx, sy, sp
-        bint least
-        float *y
-        int64_t *places
-        const float *x
-    ctypedef struct fo_cumsum_args:
-        fo_axes kept
-        Py_ssize_t n, sy, sx
-        fo_dtype type
-        bint exclusive, reverse
-        void *y
-        const void *x
-    ctypedef struct fo_rotate_args:
-        fo_axes rows
-        Py_ssize_t half, d, sy, sx
-        bint interleaved
-        float *y
-        const float *x
-        const float *c
-        const float *s
     ctypedef int fo_function
-    ctypedef struct fo_elementwise_args:
-        fo_axes axes
-        fo_function f
-        float *y
-        const float *a
-        const float *b
-        fo_activation act
     ctypedef int fo_pool_kind
-    ctypedef struct fo_pool_args:
-        fo_pool_kind kind
-        Py_ssize_t n, c, ih, iw, oh, ow, kh, kw, sh, sw, dh, dw, top, left, h_lo, h_hi, w_lo, w_hi
-        fo_image x, y
     ctypedef int fo_reduction
-    ctypedef struct fo_reduce_args:
-        fo_axes kept, over
-        fo_reduction kind
-        float *y
-        const float *x
-    ctypedef struct fo_softmax_args:
-        fo_axes kept
-        Py_ssize_t n, sy, sx
-        bint log
-        float *y
-        const float *x
-    ctypedef struct fo_norm_args:
-        fo_axes kept
-        Py_ssize_t n, sy, sx, ss
-        float eps
-        float *y
-        const float *x
-        const float *scale
-        const float *shift
-        const float *residual
-        Py_ssize_t span
-        bint rms
-    ctypedef struct fo_lrn_args:
-        Py_ssize_t n, c, h, w, size
-        float alpha, beta, bias
-        fo_image x, y
-    ctypedef struct fo_resize_args:
-        Py_ssize_t n, c, oh, ow
-        fo_image x, y
-        const int64_t *h0
-        const int64_t *h1
-        const int64_t *w0
-        const int64_t *w1
-        const float *th
-        const float *tw
-    ctypedef struct fo_attention_args:
-        fo_axes rows, keys
-        Py_ssize_t heads, kv_heads, t, s, d, dv
-        Py_ssize_t yh, yt, yd, qh, qt, qd, kh, ks, kd, vh, vs, vd, mh, mt, ms
-        float *y
-        const float *q
-        const float *k
-        const float *v
-        const float *added
-        const uint8_t *taken
-        float scale
-        bint causal
-        Py_ssize_t diagonal
-    ctypedef struct fo_matmul_args:
-        fo_axes batch
-        Py_ssize_t m, n, k, ym, yn, am, ak, bk, bn
-        float *y
-        const float *a
-        const float *b
-        float scale
-        fo_activation act
 
-    ctypedef struct fo_conv2d_args:
-        const fo_conv2d *plan
-        fo_types types
-        fo_conv2d_size size
-        fo_image x, residual, y
-    ctypedef struct fo_separable_args:
-        fo_separable block
-        fo_conv2d_size size
-        fo_image x, residual, y
-    ctypedef struct fo_conv_transpose_args:
-        const fo_conv_transpose *plan
-        fo_conv2d_size size
-        fo_image x, residual, y
-    ctypedef struct fo_linear_args:
-        const fo_linear *plan
-        Py_ssize_t m, ldx, ldr, ldy
-        const float *x
-        const float *residual
-        float *y
-    ctypedef struct fo_qlinear_args:
-        const fo_qlinear *plan
-        fo_types types
-        Py_ssize_t m, ldx, ldr, ldy
-        const void *x
-        const void *residual
-        void *y
-    ctypedef struct fo_convert_args:
-        Py_ssize_t n
-        const void *x
-        void *y
-        fo_dtype from_ "from"
-        fo_dtype to
-        fo_quantization q
-    ctypedef struct fo_requantize_args:
-        Py_ssize_t n
-        const float *x
-        float *y
-    ctypedef struct fo_lookup_args:
-        fo_axes axes
-        uint8_t *y
-        const uint8_t *x
-        const uint8_t *table
-    ctypedef struct fo_byte_binary_args:
-        fo_axes axes
-        fo_function f
-        fo_dtype ty, ta, tb
-        fo_quantization qy, qa, qb
-        fo_activation act
-        void *y
-        const void *a
-        const void *b
-    ctypedef struct fo_byte_pool_args:
-        fo_pool_args pool
-        fo_dtype tx, ty
-        fo_quantization qx, qy
     ctypedef struct fo_lifetime:
         Py_ssize_t bytes, first, last, offset
     Py_ssize_t fo_lay_out(fo_lifetime *buffers, Py_ssize_t n)
@@ -445,83 +246,21 @@ cdef extern from "fusedops.h" nogil:
     ctypedef struct fo_formula:
         int64_t kind, a, b
     bint fo_formulas_run(const fo_formula *formulas, Py_ssize_t n, const int64_t *given, int64_t *values)
-    ctypedef enum fo_call_kind:
-        FO_CALL_CONV2D
-        FO_CALL_SEPARABLE
-        FO_CALL_CONV_TRANSPOSE
-        FO_CALL_LINEAR
-        FO_CALL_SEQUENCE
-        FO_CALL_POINTWISE
-        FO_CALL_ELEMENTWISE
-        FO_CALL_COPY
-        FO_CALL_FILL
-        FO_CALL_MAP
-        FO_CALL_ARGMAX
-        FO_CALL_TOP_K
-        FO_CALL_CUMSUM
-        FO_CALL_POOL
-        FO_CALL_REDUCE
-        FO_CALL_SOFTMAX
-        FO_CALL_NORM
-        FO_CALL_LRN
-        FO_CALL_RESIZE
-        FO_CALL_MATMUL
-        FO_CALL_ATTENTION
-        FO_CALL_QLINEAR
-        FO_CALL_CONVERT
-        FO_CALL_REQUANTIZE
-        FO_CALL_LOOKUP
-        FO_CALL_BYTE_BINARY
-        FO_CALL_BYTE_POOL
-        FO_CALL_NEAREST
-        FO_CALL_ROTATE
-    ctypedef struct fo_call:
-        fo_call_kind kind
-        Py_ssize_t rounds, back
-        fo_conv2d_args conv2d
-        fo_separable_args separable
-        fo_conv_transpose_args conv_transpose
-        fo_linear_args linear
-        fo_sequence sequence
-        fo_pointwise_args pointwise
-        fo_elementwise_args elementwise
-        fo_copy_args copy
-        fo_fill_args fill
-        fo_map_args map
-        fo_argmax_args argmax
-        fo_top_k_args top_k
-        fo_cumsum_args cumsum
-        fo_pool_args pool
-        fo_reduce_args reduce
-        fo_softmax_args softmax
-        fo_norm_args norm
-        fo_lrn_args lrn
-        fo_resize_args resize
-        fo_matmul_args matmul
-        fo_attention_args attention
-        fo_qlinear_args qlinear
-        fo_convert_args convert
-        fo_requantize_args requantize
-        fo_lookup_args lookup
-        fo_byte_binary_args byte_binary
-        fo_byte_pool_args byte_pool
-        fo_rotate_args rotate
-    fo_status fo_strided_copy(const fo_copy_args *args)
-    fo_status fo_elementwise(const fo_elementwise_args *args)
-    fo_status fo_map(const fo_map_args *args)
-    fo_status fo_matmul(const fo_matmul_args *args)
-    fo_status fo_pool(const fo_pool_args *args)
-    fo_status fo_softmax(const fo_softmax_args *args)
-    fo_status fo_attention(const fo_attention_args *args)
-    fo_status fo_norm(const fo_norm_args *args)
-    fo_status fo_resize(const fo_resize_args *args)
     fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *size, const fo_image *x,
                                     const fo_image *residual,
                                     const fo_image *y)
-    void fo_bind(fo_call *step, void *pointer, int slot, Py_ssize_t offset, Py_ssize_t advance)
-    void fo_program_prepare(fo_call *step)
-    void fo_program_release(fo_call *steps, Py_ssize_t count)
-    fo_status fo_program_run(const fo_call *steps, Py_ssize_t count, char **slots, double *seconds)
+
+
+include "_steps.pxi"  # fo_step and its arguments
+
+
+cdef extern from "fusedops.h" nogil:
+    fo_status fo_suppress(const fo_suppress_args *args, Py_ssize_t *found)
+    void fo_suppressed(const fo_suppress_args *args, int64_t *rows)
+    void fo_bind(fo_step *step, void *pointer, int slot, Py_ssize_t offset, Py_ssize_t stride_bytes)
+    void fo_program_prepare(fo_step *step)
+    void fo_program_release(fo_step *steps, Py_ssize_t count)
+    fo_status fo_program_run(const fo_step *steps, Py_ssize_t count, char **slots, double *seconds)
 
 
 cdef extern from "fusedops_test.h" nogil:

@@ -44,14 +44,14 @@ cdef enum:
 cdef struct tensor:
     int slot  # BOUND: for good; ABSENT: not given
     Py_ssize_t offset  # in the slot; else the address
-    Py_ssize_t advance
+    Py_ssize_t stride_bytes
     int nd
     Py_ssize_t shape[8]
     Py_ssize_t stride[8]
 
 
-cdef fo_call empty_call() noexcept:
-    cdef fo_call s
+cdef fo_step empty_step() noexcept:
+    cdef fo_step s
     memset(&s, 0, sizeof(s))
     return s
 
@@ -85,15 +85,15 @@ cdef int check_form(tensor *t, form_kind form, str name) except -1:
     return 0
 
 
-cdef void place(fo_call *s, void *pointer, tensor *t) noexcept:
+cdef void place(fo_step *s, void *pointer, tensor *t) noexcept:
     """Puts t's address into the pointer of s that stands at `pointer`, or binds it to t's slot."""
     if t.slot == BOUND:
         (<Py_ssize_t *>pointer)[0] = t.offset
     else:
-        fo_bind(s, pointer, t.slot, t.offset, t.advance)
+        fo_bind(s, pointer, t.slot, t.offset, t.stride_bytes)
 
 
-cdef void place_image(fo_call *s, fo_image *image, tensor *t) noexcept:
+cdef void place_image(fo_step *s, fo_image *image, tensor *t) noexcept:
     image.sn, image.sc, image.sh, image.sw = [neighbour_distance(t, d) for d in range(4)]
     place(s, &image.data, t)
 
@@ -148,7 +148,7 @@ cdef class ConvTranspose2dPlan:
 
 
 cdef class Program
-ctypedef int (*fill_call)(Program program, fo_call *s, tensor *t, tuple options) except -1
+ctypedef int (*fill_step)(Program program, fo_step *s, tensor *t, tuple options) except -1
 
 
 cdef class StepKind:
@@ -157,15 +157,17 @@ cdef class StepKind:
     cdef readonly str name
     cdef readonly tuple names, tensors, results
     cdef readonly frozenset indices  # tensors of int64, whose axes are not those of the others
+    cdef readonly object independent_rows  # whether a step with these arguments keeps the rows of axis 0 separate
+    cdef readonly bint in_place  # it may write over its first operand
     cdef dict defaults
     cdef tuple options
-    cdef fo_call_kind call
-    cdef fill_call fill
+    cdef fo_step_kind call
+    cdef fill_step fill
     cdef int count  # of tensors
     cdef form_kind forms[MOST_TENSORS]
     cdef int alike[MOST_TENSORS]  # the tensor that has the same shape, or -1
     cdef bint optional[MOST_TENSORS]
-    cdef Py_ssize_t at[MOST_TENSORS]  # of each tensor's pointer, or image, in fo_call
+    cdef Py_ssize_t at[MOST_TENSORS]  # of each tensor's pointer, or image, in fo_step
 
     def options_of(self, dict arguments):
         """The arguments that are no tensors, in order."""
@@ -183,7 +185,7 @@ cdef class StepKind:
 
 cdef class Program:
     """Steps that run in order in one call; append them first, then run from any thread."""
-    cdef fo_call *steps
+    cdef fo_step *steps
     cdef Py_ssize_t count, room
     cdef readonly list names
     cdef list kept  # layers, constants and activations whose memory the steps point to
@@ -203,14 +205,14 @@ cdef class Program:
         """Adds a step; STEPS[kind] has the names of its arguments."""
         cdef StepKind k = STEPS[kind]
         cdef tensor t[MOST_TENSORS]
-        cdef fo_call s = empty_call()
+        cdef fo_step s = empty_step()
         cdef dict arguments = k.bound(given, named)
         cdef int i
         for i in range(k.count):
             self.read(arguments[k.tensors[i]], &t[i], k.tensors[i], k.forms[i], k.optional[i])
         self.fill(k, &s, t, tuple([arguments[name] for name in k.options]), arguments.get("name", kind))
 
-    cdef int fill(self, StepKind k, fo_call *s, tensor *t, tuple options, str name) except -1:
+    cdef int fill(self, StepKind k, fo_step *s, tensor *t, tuple options, str name) except -1:
         """Adds a step with these tensors."""
         cdef int i
         for i in range(k.count):
@@ -226,7 +228,7 @@ cdef class Program:
         s.kind = k.call
         return self.add(s, name)
 
-    cdef int add(self, fo_call *s, str name) except -1:
+    cdef int add(self, fo_step *s, str name) except -1:
         if self.count == self.room:
             self.reserve(2 * self.room + 16)
         self.steps[self.count] = s[0]
@@ -237,9 +239,9 @@ cdef class Program:
 
     cdef int reserve(self, Py_ssize_t count) except -1:
         """Makes room for so many steps in all."""
-        cdef fo_call *steps
+        cdef fo_step *steps
         if count > self.room:
-            steps = <fo_call *>realloc(self.steps, count * sizeof(fo_call))
+            steps = <fo_step *>realloc(self.steps, count * sizeof(fo_step))
             if steps == NULL:
                 raise MemoryError("fusedops: no memory for the steps of a program")
             self.steps, self.room = steps, count
@@ -253,10 +255,10 @@ cdef class Program:
         if isinstance(t, np.ndarray):
             self.read_array(t, out, name, form)
         else:
-            slot, offset, shape, strides, *advance = t
+            slot, offset, shape, strides, *stride_bytes = t
             if slot < 0 or len(shape) > FO_AXES or len(shape) != len(strides) or offset < 0:
                 raise ValueError(f"{name}={t!r} is not a tensor of at most {FO_AXES} axes in a slot")
-            out.slot, out.offset, out.nd, out.advance = slot, offset, <int>len(shape), advance[0] if advance else 0
+            out.slot, out.offset, out.nd, out.stride_bytes = slot, offset, <int>len(shape), stride_bytes[0] if stride_bytes else 0
             for d in range(out.nd):
                 out.shape[d], out.stride[d] = shape[d], strides[d]
             self.slots = max(self.slots, out.slot + 1)
@@ -276,7 +278,7 @@ cdef class Program:
         if a.ndim > FO_AXES:
             raise ValueError(f"{name} has {a.ndim} axes; the kernels take up to {FO_AXES}")
         self.kept.append(a)
-        out.slot, out.offset, out.advance, out.nd = BOUND, <Py_ssize_t>cnp.PyArray_DATA(a), 0, a.ndim
+        out.slot, out.offset, out.stride_bytes, out.nd = BOUND, <Py_ssize_t>cnp.PyArray_DATA(a), 0, a.ndim
         for d in range(a.ndim):
             out.shape[d], out.stride[d] = cnp.PyArray_DIM(a, d), cnp.PyArray_STRIDE(a, d) // cnp.PyArray_ITEMSIZE(a)
         return 0
@@ -305,11 +307,11 @@ cdef class Program:
         self.kept.append(a)
         return <const int64_t *>cnp.PyArray_DATA(a)
 
-    def repeat(self, Py_ssize_t first, Py_ssize_t rounds):
+    def repeat(self, Py_ssize_t first, Py_ssize_t repeats):
         """Lets the steps from number `first` to the last so far run so often, as a section of its own."""
-        if not 0 <= first < self.count or rounds < 1:
-            raise ValueError(f"first={first} and rounds={rounds} are no section of {self.count} steps")
-        self.steps[self.count - 1].back, self.steps[self.count - 1].rounds = self.count - 1 - first, rounds
+        if not 0 <= first < self.count or repeats < 1:
+            raise ValueError(f"first={first} and repeats={repeats} are no section of {self.count} steps")
+        self.steps[self.count - 1].back, self.steps[self.count - 1].repeats = self.count - 1 - first, repeats
 
     def run(self, tuple slots, ndarray times=None):
         """Runs all steps; `slots` are arrays, or None where no step uses the slot. `times` gets each step's seconds."""
@@ -348,25 +350,25 @@ cdef fo_conv2d_size conv_size(Py_ssize_t ic, Py_ssize_t oc, tensor *x, tensor *y
     return z
 
 
-cdef int fill_conv2d(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_conv2d(Program p, fo_step *s, tensor *t, tuple o) except -1:
     cdef Conv2dPlan layer = <Conv2dPlan?>o[0]
     s.conv2d.plan, s.conv2d.size = layer.plan, conv_size(layer.shape.ic, layer.shape.oc, t, t + 1, o[1], o[2])
 
 
-cdef int fill_separable(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_separable(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """A depthwise-separable block or inverted residual; top and left are the padding of its depthwise part."""
     cdef SeparablePlan layer = <SeparablePlan?>o[0]
     s.separable.block, s.separable.size = layer.block(), conv_size(layer.ic, layer.oc, t, t + 1, o[1], o[2])
 
 
-cdef int fill_conv_transpose(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_conv_transpose(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """top and left are rows and columns cut off."""
     cdef ConvTranspose2dPlan layer = <ConvTranspose2dPlan?>o[0]
     s.conv_transpose.plan = layer.plan
     s.conv_transpose.size = conv_size(layer.shape.ic, layer.shape.oc, t, t + 1, o[1], o[2])
 
 
-cdef int fill_linear(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_linear(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """x (m, k), y and residual (m, n)."""
     cdef LinearPlan layer = <LinearPlan?>o[0]
     cdef fo_linear_args *a = &s.linear
@@ -380,7 +382,7 @@ cdef int fill_linear(Program p, fo_call *s, tensor *t, tuple o) except -1:
     a.ldr = 0 if t[2].slot == ABSENT else t[2].stride[0]
 
 
-cdef int fill_recurrent(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_recurrent(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """x (steps, batch, inputs), y (steps, batch, directions * outputs) with any order of the first two in memory.
 
     States are contiguous; hn, and cn of an LSTM, must be given: there the layer keeps them. Lengths are in 0..steps.
@@ -415,7 +417,7 @@ cdef int check_state(fo_sequence *a, tensor *t, str name, Py_ssize_t width) exce
     return 0
 
 
-cdef int fill_affine(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_affine(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """y = activation(x * scale[c] + shift[c] + residual), c counts along axis 1."""
     cdef fo_pointwise_args *a = &s.pointwise
     cdef tensor *x = t
@@ -456,18 +458,18 @@ cdef int function_of(str name, bint binary) except -1:
     return f
 
 
-cdef int fill_unary(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_unary(Program p, fo_step *s, tensor *t, tuple o) except -1:
     axes_of(&s.elementwise.axes, t + 1, t, NULL)
     s.elementwise.f, s.elementwise.act = function_of(o[0], False), p.activation(o[1])
 
 
-cdef int fill_binary(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_binary(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """What is broadcast has stride 0."""
     axes_of(&s.elementwise.axes, t + 2, t, t + 1)
     s.elementwise.f, s.elementwise.act = function_of(o[0], True), p.activation(o[1])
 
 
-cdef int fill_copy(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_copy(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """Elements of any type that has `size` bytes."""
     axes_of(&s.copy.axes, t + 1, t, NULL)
     s.copy.size = o[0]
@@ -475,7 +477,7 @@ cdef int fill_copy(Program p, fo_call *s, tensor *t, tuple o) except -1:
         raise ValueError(f"elements of {o[0]} bytes cannot be copied")
 
 
-cdef int fill_fill(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_fill(Program p, fo_step *s, tensor *t, tuple o) except -1:
     axes_of(&s.fill.axes, t, NULL, NULL)
     s.fill.value, s.fill.size = o
     if o[1] not in (1, 4):
@@ -498,7 +500,7 @@ def map_takes(str name, of):
     return real if MAPS["floor"] <= f <= MAPS["bfloat16"] else of in ELEMENTS
 
 
-cdef int fill_map(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_map(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """y = f(a, b, c); what is broadcast has stride 0. Types: of what is computed with, and of y."""
     cdef fo_map_args *m = &s.map
     cdef tensor *y = t + 3
@@ -514,7 +516,7 @@ cdef int fill_map(Program p, fo_call *s, tensor *t, tuple o) except -1:
     m.f, m.from_, m.to = MAPS[name], element_of(of), element_of(to)
 
 
-cdef int fill_gather(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_gather(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """y[..., i, ...] = x[..., indices[i], ...]; indices of any number of axes, or `single` of those of y, which is then
     y[..., i, ...] = x[..., indices[..., i, ...], ...]."""
     cdef fo_map_args *m = &s.map
@@ -537,7 +539,7 @@ cdef int fill_gather(Program p, fo_call *s, tensor *t, tuple o) except -1:
     m.size, m.from_ = x.shape[along], element_of(np.dtype(np.int64))
 
 
-cdef int fill_argmax(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_argmax(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """y has x's shape, but for length 1 along the axis."""
     cdef fo_argmax_args *a = &s.argmax
     cdef tensor *x = t
@@ -553,7 +555,7 @@ cdef int fill_argmax(Program p, fo_call *s, tensor *t, tuple o) except -1:
     a.least, a.n, a.sx = o[0], x.shape[along], x.stride[along]
 
 
-cdef int fill_top_k(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_top_k(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """y and places have x's shape, but for k along the axis."""
     cdef fo_top_k_args *a = &s.top_k
     cdef tensor *x = t
@@ -575,7 +577,7 @@ cdef int fill_top_k(Program p, fo_call *s, tensor *t, tuple o) except -1:
     a.sx, a.sy, a.sp = x.stride[along], y.stride[along], places.stride[along]
 
 
-cdef int fill_cumsum(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_cumsum(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """y has x's shape."""
     cdef fo_cumsum_args *a = &s.cumsum
     if not 0 <= o[0] < t.nd:
@@ -586,7 +588,7 @@ cdef int fill_cumsum(Program p, fo_call *s, tensor *t, tuple o) except -1:
     a.exclusive, a.reverse, a.type = o[1], o[2], element_of(o[3])
 
 
-cdef int fill_rotate(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_rotate(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """cos and sin have x's axes, the last of them as long as there are pairs in a row of x."""
     cdef fo_rotate_args *a = &s.rotate
     cdef tensor *x = t
@@ -610,7 +612,7 @@ cdef int check_channels(tensor *x, tensor *y) except -1:
     return 0
 
 
-cdef int fill_max_pool(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_max_pool(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """kernel, stride, padding before and dilation are pairs; the output's size is y's."""
     cdef fo_pool_args *a = &s.pool
     check_channels(t, t + 1)
@@ -618,14 +620,14 @@ cdef int fill_max_pool(Program p, fo_call *s, tensor *t, tuple o) except -1:
     (a.kh, a.kw), (a.sh, a.sw), (a.top, a.left), (a.dh, a.dw) = o[:4]
 
 
-cdef int fill_avg_pool(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_avg_pool(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """The divisor: a window's points with h_lo <= row < h_hi and w_lo <= column < w_hi, `counted` in this order."""
     fill_max_pool(p, s, t, o)
     s.pool.kind = 1
     s.pool.h_lo, s.pool.h_hi, s.pool.w_lo, s.pool.w_hi = o[4]
 
 
-cdef int fill_resize(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_resize(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """rows and columns: (i0, i1, t), y = (1 - t) x[i0] + t x[i1]; or (i0, None, None), y = x[i0]."""
     cdef fo_resize_args *a = &s.resize
     check_channels(t, t + 1)
@@ -635,13 +637,13 @@ cdef int fill_resize(Program p, fo_call *s, tensor *t, tuple o) except -1:
     a.w0, a.w1, a.tw = p.positions(w0, a.ow, t.shape[3]), p.positions(w1, a.ow, t.shape[3]), p.vector(tw, a.ow, "t")
 
 
-cdef int fill_lrn(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_lrn(Program p, fo_step *s, tensor *t, tuple o) except -1:
     cdef fo_lrn_args *a = &s.lrn
     a.n, a.c, a.h, a.w = t.shape[0], t.shape[1], t.shape[2], t.shape[3]
     a.size, a.alpha, a.beta, a.bias = o
 
 
-cdef int fill_reduce(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_reduce(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """y has x's shape, but for length 1 along the axes."""
     cdef fo_reduce_args *a = &s.reduce
     cdef tensor *x = t
@@ -682,7 +684,7 @@ cdef bint along(tensor *x, tensor *y, axes, scaled, fo_axes *kept, Py_ssize_t *n
     return one.nd == 1
 
 
-cdef int fill_softmax(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_softmax(Program p, fo_step *s, tensor *t, tuple o) except -1:
     cdef fo_softmax_args *a = &s.softmax
     cdef int axis = o[0]
     if not -t.nd <= axis < t.nd:
@@ -691,15 +693,15 @@ cdef int fill_softmax(Program p, fo_call *s, tensor *t, tuple o) except -1:
     a.log = o[1]
 
 
-cdef int normalise(Program p, fo_call *s, tensor *t, tuple o, axes, scaled) except -1:
+cdef int normalise(Program p, fo_step *s, tensor *t, tuple o, axes, scaled) except -1:
     """scale and shift have an element for each point of `axes` in their order, or of axis `scaled`."""
     cdef fo_norm_args *a = &s.norm
-    cdef fo_call copy = empty_call()
+    cdef fo_step copy = empty_step()
     if not along(t, t + 1, axes, scaled, &a.kept, &a.n, &a.sy, &a.sx):
         fill_copy(p, &copy, t, (4,))
         place(&copy, &copy.copy.x, t)
         place(&copy, &copy.copy.y, t + 1)
-        copy.kind = FO_CALL_COPY
+        copy.kind = FO_STEP_COPY
         p.add(&copy, "copy")
         t[0] = t[1]
         if not along(t, t + 1, axes, scaled, &a.kept, &a.n, &a.sy, &a.sx):
@@ -710,7 +712,7 @@ cdef int normalise(Program p, fo_call *s, tensor *t, tuple o, axes, scaled) exce
     return 0
 
 
-cdef int fill_norm(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_norm(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """Layer norm of x + residual over first_axis and those behind it, where scale and shift have an element each; rms:
     with 0 for the mean."""
     cdef int d
@@ -721,12 +723,12 @@ cdef int fill_norm(Program p, fo_call *s, tensor *t, tuple o) except -1:
             raise ValueError("residual must lie in memory as x does")
 
 
-cdef int fill_instance_norm(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_instance_norm(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """Over the axes behind the first two; scale and shift have an element for each point of axis 1."""
     normalise(p, s, t, o, range(2, t.nd), (1,))
 
 
-cdef int fill_matmul(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_matmul(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """y = activation(scale * a b) over the last two axes; the others agree, what is broadcast has stride 0."""
     cdef fo_matmul_args *g = &s.matmul
     cdef tensor *a = t
@@ -753,7 +755,7 @@ cdef Py_ssize_t last_stride(tensor *t) noexcept:
     return 1 if t.shape[t.nd - 1] == 1 else t.stride[t.nd - 1]
 
 
-cdef int fill_attention(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_attention(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """y = softmax(scale q k^T + mask) v over the last two axes, the third last are heads; causal: query i sees the keys
     up to i + diagonal.
 
@@ -797,7 +799,7 @@ cdef fo_types types_of(tuple given) except *:
     return types
 
 
-cdef int fill_qconv2d(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_qconv2d(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """types: those of x, residual and y; a Conv2dPlan has products of bfloat16."""
     cdef WindowPlan layer = <WindowPlan?>o[0]
     s.conv2d.plan = (<Conv2dPlan>layer).plan if isinstance(layer, Conv2dPlan) else (<QConv2dPlan?>layer).plan
@@ -805,7 +807,7 @@ cdef int fill_qconv2d(Program p, fo_call *s, tensor *t, tuple o) except -1:
     s.conv2d.size = conv_size(layer.shape.ic, layer.shape.oc, t, t + 1, o[2], o[3])
 
 
-cdef int fill_qlinear(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_qlinear(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """x (m, k), y and residual (m, n); types as of qconv2d; a LinearPlan has products of bfloat16."""
     cdef fo_qlinear_args *a = &s.qlinear
     cdef tensor *x = t
@@ -838,17 +840,17 @@ cdef Py_ssize_t dense_size(tensor *y, tensor *x) except -1:
     return axes.size[0]
 
 
-cdef int fill_convert(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_convert(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """Floats as bytes of a type, or back: to and from are types, q is (scale, zero_point)."""
     cdef fo_convert_args *a = &s.convert
     a.n, a.from_, a.to, a.q = dense_size(t + 1, t), TYPES[o[0]], TYPES[o[1]], quantization_of(o[2])
 
 
-cdef int fill_requantize(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_requantize(Program p, fo_step *s, tensor *t, tuple o) except -1:
     s.requantize.n = dense_size(t + 1, t)
 
 
-cdef int fill_lookup(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_lookup(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """table: 256 bytes, by those of x."""
     cdef ndarray table = np.ascontiguousarray(o[0])
     axes_of(&s.lookup.axes, t + 1, t, NULL)
@@ -858,7 +860,7 @@ cdef int fill_lookup(Program p, fo_call *s, tensor *t, tuple o) except -1:
     s.lookup.table = <const uint8_t *>cnp.PyArray_DATA(table)
 
 
-cdef int fill_byte_binary(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_byte_binary(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """types and q: those of a, b and y; what is broadcast has stride 0."""
     cdef fo_byte_binary_args *g = &s.byte_binary
     cdef int last
@@ -875,10 +877,10 @@ cdef int fill_byte_binary(Program p, fo_call *s, tensor *t, tuple o) except -1:
     g.qa, g.qb, g.qy = quantization_of(qa), quantization_of(qb), quantization_of(qy)
 
 
-cdef int fill_byte_pool(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_byte_pool(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """As avg_pool, or max_pool where `counted` is None; types and q: those of x and y."""
     cdef fo_byte_pool_args *a = &s.byte_pool
-    cdef fo_call floats = empty_call()
+    cdef fo_step floats = empty_step()
     (tx, ty), (qx, qy) = o[:2]
     if t[0].shape[1] > 1 and not t[0].stride[1] == t[1].stride[1] == 1:
         raise ValueError("the channels of x and y must be neighbours in memory")
@@ -890,12 +892,12 @@ cdef int fill_byte_pool(Program p, fo_call *s, tensor *t, tuple o) except -1:
     a.tx, a.ty, a.qx, a.qy = TYPES[tx], TYPES[ty], quantization_of(qx), quantization_of(qy)
 
 
-cdef int fill_nearest(Program p, fo_call *s, tensor *t, tuple o) except -1:
+cdef int fill_nearest(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """As resize, of bytes and without i1 and t."""
     if t[0].shape[1] > 1 and not t[0].stride[1] == t[1].stride[1] == 1:
         raise ValueError("the channels of x and y must be neighbours in memory")
     fill_resize(p, s, t, o)
-    if s.resize.h1 != NULL or s.resize.w1 != NULL:
+    if s.nearest.h1 != NULL or s.nearest.w1 != NULL:
         raise ValueError("bytes are not interpolated")
 
 
@@ -904,12 +906,12 @@ cdef int fill_nearest(Program p, fo_call *s, tensor *t, tuple o) except -1:
 STEPS = {}  # name: StepKind
 
 
-cdef int step(str name, fo_call_kind call, fill_call fill, str arguments, list at, dict defaults={}) except -1:
+cdef StepKind step(str name, fo_step_kind call, fill_step fill, str arguments, list at, dict defaults={}):
     """Describes a kind of step. A tensor of its arguments is written `name:form`, with `~other` if it has the shape of
     another, `!` if it is written and `?` if it may be None. Forms: an image of four axes, in `lines` if pixels or
     channels are neighbours, in `pixels` if channels are; `rows`, if the last axis is contiguous; `indices` of int64;
     any other `tensor`. `bytes` and `byte_image` have elements of any type. `at` are the places of their
-    pointers in fo_call."""
+    pointers in fo_step."""
     cdef StepKind k = StepKind.__new__(StepKind)
     cdef int i
     words = [word.partition(":") for word in arguments.split()]
@@ -920,15 +922,15 @@ cdef int step(str name, fo_call_kind call, fill_call fill, str arguments, list a
     k.results, optional = tuple([m[0] for m in marks if "!" in m[3]]), [m[0] for m in marks if "?" in m[3]]
     k.indices = frozenset([m[0] for m in marks if m[4] == "indices"])
     k.options = tuple([n for n in k.names if n not in k.tensors])
-    k.defaults = dict.fromkeys(optional) | defaults
+    k.defaults, k.independent_rows = dict.fromkeys(optional) | defaults, lambda arguments: True
     for i, m in enumerate(marks):
         k.forms[i], k.at[i], k.optional[i] = FORMS.index(m[4]), at[i], "?" in m[3]
         k.alike[i] = k.tensors.index(m[2]) if m[2] else -1
     STEPS[name] = k
-    return 0
+    return k
 
 
-cdef fo_call sample  # its fields are where those of every step are
+cdef fo_step sample  # its fields are where those of every step are
 
 
 cdef inline Py_ssize_t at(const void *field):
@@ -936,81 +938,80 @@ cdef inline Py_ssize_t at(const void *field):
     return <const char *>field - <const char *>&sample
 
 
-cdef describe_steps():
-    cdef fo_call *s = &sample
+def _describe_steps():
+    cdef fo_step *s = &sample
     padding, plain = {"top": 0, "left": 0}, {"activation": None}
-    step("conv2d", FO_CALL_CONV2D, fill_conv2d, "layer x:lines y!:lines residual~y?:image top left",
+    step("conv2d", FO_STEP_CONV2D, fill_conv2d, "layer x:lines y!:lines residual~y?:image top left",
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)
-    step("separable", FO_CALL_SEPARABLE, fill_separable, "layer x:lines y!:lines residual~y?:image top left",
+    step("separable", FO_STEP_SEPARABLE, fill_separable, "layer x:lines y!:lines residual~y?:image top left",
          [at(&s.separable.x), at(&s.separable.y), at(&s.separable.residual)], padding)
-    step("conv_transpose", FO_CALL_CONV_TRANSPOSE, fill_conv_transpose,
+    step("conv_transpose", FO_STEP_CONV_TRANSPOSE, fill_conv_transpose,
          "layer x:lines y!:pixels residual~y?:pixels top left",
          [at(&s.conv_transpose.x), at(&s.conv_transpose.y), at(&s.conv_transpose.residual)], padding)
-    step("linear", FO_CALL_LINEAR, fill_linear, "layer x:rows y!:rows residual~y?:rows",
+    step("linear", FO_STEP_LINEAR, fill_linear, "layer x:rows y!:rows residual~y?:rows",
          [at(&s.linear.x), at(&s.linear.y), at(&s.linear.residual)])
-    step("recurrent", FO_CALL_SEQUENCE, fill_recurrent, "layer x:rows y!:rows h0?:tensor c0?:tensor hn!?:tensor "
+    step("recurrent", FO_STEP_SEQUENCE, fill_recurrent, "layer x:rows y!:rows h0?:tensor c0?:tensor hn!?:tensor "
                                                         "cn!?:tensor lengths?:indices",
          [at(&s.sequence.x), at(&s.sequence.y), at(&s.sequence.h0), at(&s.sequence.c0), at(&s.sequence.hn),
-          at(&s.sequence.cn), at(&s.sequence.lengths)])
-    step("affine", FO_CALL_POINTWISE, fill_affine, "x~y:tensor y!:tensor residual~y?:tensor scale shift activation",
+          at(&s.sequence.cn), at(&s.sequence.lengths)]).independent_rows = lambda a: False
+    step("affine", FO_STEP_POINTWISE, fill_affine, "x~y:tensor y!:tensor residual~y?:tensor scale shift activation",
          [at(&s.pointwise.x), at(&s.pointwise.y), at(&s.pointwise.residual)],
-         {"scale": None, "shift": None, "activation": None})
-    step("unary", FO_CALL_ELEMENTWISE, fill_unary, "name x~y:tensor y!:tensor activation",
-         [at(&s.elementwise.a), at(&s.elementwise.y)], plain)
-    step("binary", FO_CALL_ELEMENTWISE, fill_binary, "name a~y:tensor b~y:tensor y!:tensor activation",
-         [at(&s.elementwise.a), at(&s.elementwise.b), at(&s.elementwise.y)], plain)
-    step("copy", FO_CALL_COPY, fill_copy, "x~y:bytes y!:bytes size", [at(&s.copy.x), at(&s.copy.y)], {"size": 4})
-    step("fill", FO_CALL_FILL, fill_fill, "y!:bytes value size", [at(&s.fill.y)], {"size": 4})
-    step("map", FO_CALL_MAP, fill_map, "name a~y:bytes b~y?:bytes c~y?:bytes y!:bytes of to",
+         {"scale": None, "shift": None, "activation": None}).in_place = True
+    step("unary", FO_STEP_ELEMENTWISE, fill_unary, "name x~y:tensor y!:tensor activation",
+         [at(&s.elementwise.a), at(&s.elementwise.y)], plain).in_place = True
+    step("binary", FO_STEP_ELEMENTWISE, fill_binary, "name a~y:tensor b~y:tensor y!:tensor activation",
+         [at(&s.elementwise.a), at(&s.elementwise.b), at(&s.elementwise.y)], plain).in_place = True
+    step("copy", FO_STEP_COPY, fill_copy, "x~y:bytes y!:bytes size", [at(&s.copy.x), at(&s.copy.y)], {"size": 4})
+    step("fill", FO_STEP_FILL, fill_fill, "y!:bytes value size", [at(&s.fill.y)], {"size": 4})
+    step("map", FO_STEP_MAP, fill_map, "name a~y:bytes b~y?:bytes c~y?:bytes y!:bytes of to",
          [at(&s.map.a), at(&s.map.b), at(&s.map.c), at(&s.map.y)])
-    step("gather", FO_CALL_MAP, fill_gather, "x:bytes indices:indices y!:bytes along to single",
+    step("gather", FO_STEP_MAP, fill_gather, "x:bytes indices:indices y!:bytes along to single",
          [at(&s.map.a), at(&s.map.b), at(&s.map.y)],
-         {"to": FLOAT32, "single": False})
-    step("argmax", FO_CALL_ARGMAX, fill_argmax, "least x:tensor y!:bytes axis", [at(&s.argmax.x), at(&s.argmax.y)])
-    step("top_k", FO_CALL_TOP_K, fill_top_k, "least x:tensor y!:tensor places!:bytes axis",
-         [at(&s.top_k.x), at(&s.top_k.y), at(&s.top_k.places)])
-    step("cumsum", FO_CALL_CUMSUM, fill_cumsum, "x~y:bytes y!:bytes axis exclusive reverse of",
-         [at(&s.cumsum.x), at(&s.cumsum.y)])
-    step("rotate", FO_CALL_ROTATE, fill_rotate, "x~y:tensor y!:tensor cos:rows sin~cos:rows interleaved",
+         {"to": FLOAT32, "single": False}).independent_rows = lambda a: a["along"] > 0
+    step("argmax", FO_STEP_ARGMAX, fill_argmax, "least x:tensor y!:bytes axis", [at(&s.argmax.x), at(&s.argmax.y)]).independent_rows = lambda a: a["axis"] > 0
+    step("top_k", FO_STEP_TOP_K, fill_top_k, "least x:tensor y!:tensor places!:bytes axis",
+         [at(&s.top_k.x), at(&s.top_k.y), at(&s.top_k.places)]).independent_rows = lambda a: a["axis"] > 0
+    step("cumsum", FO_STEP_CUMSUM, fill_cumsum, "x~y:bytes y!:bytes axis exclusive reverse of",
+         [at(&s.cumsum.x), at(&s.cumsum.y)]).independent_rows = lambda a: a["axis"] > 0
+    step("rotate", FO_STEP_ROTATE, fill_rotate, "x~y:tensor y!:tensor cos:rows sin~cos:rows interleaved",
          [at(&s.rotate.x), at(&s.rotate.y), at(&s.rotate.c), at(&s.rotate.s)])
-    step("max_pool", FO_CALL_POOL, fill_max_pool, "x:image y!:image kernel stride before dilation",
+    step("max_pool", FO_STEP_POOL, fill_max_pool, "x:image y!:image kernel stride before dilation",
          [at(&s.pool.x), at(&s.pool.y)], {"before": (0, 0), "dilation": (1, 1)})
-    step("avg_pool", FO_CALL_POOL, fill_avg_pool, "x:image y!:image kernel stride before dilation counted",
+    step("avg_pool", FO_STEP_POOL, fill_avg_pool, "x:image y!:image kernel stride before dilation counted",
          [at(&s.pool.x), at(&s.pool.y)])
-    step("resize", FO_CALL_RESIZE, fill_resize, "x:pixels y!:pixels rows columns", [at(&s.resize.x), at(&s.resize.y)])
-    step("lrn", FO_CALL_LRN, fill_lrn, "x~y:pixels y!:pixels size alpha beta bias", [at(&s.lrn.x), at(&s.lrn.y)])
-    step("reduce", FO_CALL_REDUCE, fill_reduce, "name x:tensor y!:tensor axes", [at(&s.reduce.x), at(&s.reduce.y)])
-    step("softmax", FO_CALL_SOFTMAX, fill_softmax, "x~y:tensor y!:tensor axis "
-                                                   "log", [at(&s.softmax.x), at(&s.softmax.y)],
-         {"log": False})
-    step("norm", FO_CALL_NORM, fill_norm, "x~y:tensor y!:tensor eps scale shift first_axis residual~y?:tensor rms",
+    step("resize", FO_STEP_RESIZE, fill_resize, "x:pixels y!:pixels rows columns", [at(&s.resize.x), at(&s.resize.y)])
+    step("lrn", FO_STEP_LRN, fill_lrn, "x~y:pixels y!:pixels size alpha beta bias", [at(&s.lrn.x), at(&s.lrn.y)])
+    step("reduce", FO_STEP_REDUCE, fill_reduce, "name x:tensor y!:tensor axes", [at(&s.reduce.x), at(&s.reduce.y)]).independent_rows = lambda a: 0 not in a["axes"]
+    step("softmax", FO_STEP_SOFTMAX, fill_softmax, "x~y:tensor y!:tensor axis log",
+         [at(&s.softmax.x), at(&s.softmax.y)], {"log": False}).independent_rows = lambda a: a["axis"] > 0
+    step("norm", FO_STEP_NORM, fill_norm, "x~y:tensor y!:tensor eps scale shift first_axis residual~y?:tensor rms",
          [at(&s.norm.x), at(&s.norm.y), at(&s.norm.residual)],
-         {"scale": None, "shift": None, "first_axis": -1, "rms": False})
-    step("instance_norm", FO_CALL_NORM, fill_instance_norm, "x~y:tensor y!:tensor eps scale shift",
+         {"scale": None, "shift": None, "first_axis": -1, "rms": False}).independent_rows = lambda a: a["first_axis"] > 0
+    step("instance_norm", FO_STEP_NORM, fill_instance_norm, "x~y:tensor y!:tensor eps scale shift",
          [at(&s.norm.x), at(&s.norm.y)], {"scale": None, "shift": None})
-    step("matmul", FO_CALL_MATMUL, fill_matmul, "a:tensor b:tensor y!:tensor scale activation",
-         [at(&s.matmul.a), at(&s.matmul.b), at(&s.matmul.y)], {"scale": 1.0, "activation": None})
-    step("attention", FO_CALL_ATTENTION, fill_attention,
+    step("matmul", FO_STEP_MATMUL, fill_matmul, "a:tensor b:tensor y!:tensor scale activation",
+         [at(&s.matmul.a), at(&s.matmul.b), at(&s.matmul.y)], {"scale": 1.0, "activation": None}).independent_rows = lambda a: len(a["y"].shape) > 2
+    step("attention", FO_STEP_ATTENTION, fill_attention,
          "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal",
          [at(&s.attention.q), at(&s.attention.k), at(&s.attention.v), at(&s.attention.y), at(&s.attention.added)],
-         {"scale": 1.0, "causal": False, "diagonal": 0})
-    step("qconv2d", FO_CALL_CONV2D, fill_qconv2d,
+         {"scale": 1.0, "causal": False, "diagonal": 0}).independent_rows = lambda a: len(a["y"].shape) > 3
+    step("qconv2d", FO_STEP_CONV2D, fill_qconv2d,
          "layer types x:byte_image y!:byte_image residual~y?:byte_image top left",
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)
-    step("qlinear", FO_CALL_QLINEAR, fill_qlinear, "layer types x:bytes y!:bytes residual~y?:bytes",
-         [at(&s.qlinear.x), at(&s.qlinear.y), at(&s.qlinear.residual)])
-    step("convert", FO_CALL_CONVERT, fill_convert, "x~y:bytes y!:bytes from to q",
+    step("qlinear", FO_STEP_QLINEAR, fill_qlinear, "layer types x:bytes y!:bytes residual~y?:bytes",
+         [at(&s.qlinear.x), at(&s.qlinear.y), at(&s.qlinear.residual)]).independent_rows = lambda a: a["types"][0] != np.float32
+    step("convert", FO_STEP_CONVERT, fill_convert, "x~y:bytes y!:bytes from to q",
          [at(&s.convert.x), at(&s.convert.y)])
-    step("requantize", FO_CALL_REQUANTIZE, fill_requantize, "x~y:tensor y!:tensor",
-         [at(&s.requantize.x), at(&s.requantize.y)])
-    step("lookup", FO_CALL_LOOKUP, fill_lookup, "x~y:bytes y!:bytes table", [at(&s.lookup.x), at(&s.lookup.y)])
-    step("byte_binary", FO_CALL_BYTE_BINARY, fill_byte_binary, "name types q a~y:bytes b~y:bytes y!:bytes activation",
+    step("requantize", FO_STEP_REQUANTIZE, fill_requantize, "x~y:tensor y!:tensor",
+         [at(&s.requantize.x), at(&s.requantize.y)]).independent_rows = lambda a: False
+    step("lookup", FO_STEP_LOOKUP, fill_lookup, "x~y:bytes y!:bytes table", [at(&s.lookup.x), at(&s.lookup.y)]).in_place = True
+    step("byte_binary", FO_STEP_BYTE_BINARY, fill_byte_binary, "name types q a~y:bytes b~y:bytes y!:bytes activation",
          [at(&s.byte_binary.a), at(&s.byte_binary.b), at(&s.byte_binary.y)], plain)
-    step("byte_pool", FO_CALL_BYTE_POOL, fill_byte_pool,
+    step("byte_pool", FO_STEP_BYTE_POOL, fill_byte_pool,
          "types q x:byte_image y!:byte_image kernel stride before dilation counted",
          [at(&s.byte_pool.pool.x), at(&s.byte_pool.pool.y)], {"dilation": (1, 1), "counted": None})
-    step("nearest", FO_CALL_NEAREST, fill_nearest, "x:byte_image y!:byte_image rows columns",
-         [at(&s.resize.x), at(&s.resize.y)])
+    step("nearest", FO_STEP_NEAREST, fill_nearest, "x:byte_image y!:byte_image rows columns",
+         [at(&s.nearest.x), at(&s.nearest.y)])
 
 
-describe_steps()
+_describe_steps()

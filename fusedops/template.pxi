@@ -83,7 +83,7 @@ cdef struct tensor_form:
     int slot  # or BOUND, WHOLE: of a constant; ABSENT
     int source  # the number of the constant, or of the buffer in the arena; -1 for none
     int nd
-    int offset, advance  # here and below: numbers of formulas
+    int offset, stride_bytes  # here and below: numbers of formulas
     int shape[8]
     int stride[8]
 
@@ -104,7 +104,7 @@ cdef class ProgramTemplate:
 
     def append(self, str kind, list tensors, str name):
         """Adds a step. Each of its tensors is None, the number of a constant, or (slot or -1 for a constant, number of
-        the constant or the buffer or -1, and numbers of formulas: offset, advance, shape, strides)."""
+        the constant or the buffer or -1, and numbers of formulas: offset, stride_bytes, shape, strides)."""
         cdef StepKind k = STEPS[kind]
         cdef Py_ssize_t i, d, first = len(self.kinds) * MOST_TENSORS
         cdef tensor_form *f
@@ -120,7 +120,7 @@ cdef class ProgramTemplate:
             if t is None or isinstance(t, int):
                 f.slot, f.source = ABSENT if t is None else WHOLE, -1 if t is None else t
                 continue
-            f.slot, f.source, f.offset, f.advance, shape, strides = t
+            f.slot, f.source, f.offset, f.stride_bytes, shape, strides = t
             if len(shape) > FO_AXES or len(shape) != len(strides):
                 raise ValueError(f"{k.tensors[i]} has {len(shape)} axes; the kernels take up to {FO_AXES}")
             f.nd = <int>len(shape)
@@ -129,9 +129,9 @@ cdef class ProgramTemplate:
         self.kinds.append(k)
         self.names.append(name)
 
-    def repeat(self, Py_ssize_t first, Py_ssize_t rounds):
+    def repeat(self, Py_ssize_t first, Py_ssize_t repeats):
         """As Program.repeat, for the steps so far."""
-        self.sections.append((first, len(self.kinds), rounds))
+        self.sections.append((first, len(self.kinds), repeats))
 
     def program(self, ndarray values, ndarray offsets, list constants, list options):
         """The Program for these values of formulas, offsets of buffers, constants, and options of each step; without
@@ -139,26 +139,26 @@ cdef class ProgramTemplate:
         cdef Program p = Program()
         cdef tensor t[MOST_TENSORS]
         cdef StepKind k
-        cdef fo_call s
+        cdef fo_step s
         cdef int j
-        cdef Py_ssize_t first, stop, rounds, start
+        cdef Py_ssize_t first, stop, repeats, start
         cdef const int64_t *v = <const int64_t *>cnp.PyArray_DATA(values)
         cdef const int64_t *at = <const int64_t *>cnp.PyArray_DATA(offsets)
         cdef Py_ssize_t step = 0
         p.reserve(len(self.kinds))
-        for first, stop, rounds in self.sections:
+        for first, stop, repeats in self.sections:
             start = p.count
             while step < stop:
                 if options[step] is None:
                     step += 1
                     continue
-                k, s = self.kinds[step], empty_call()
+                k, s = self.kinds[step], empty_step()
                 for j in range(k.count):
                     self.tensor(p, &self.forms[step * MOST_TENSORS + j], &t[j], k, j, v, at, constants)
                 p.fill(k, &s, t, options[step], self.names[step])
                 step += 1
             if p.count > start:
-                p.repeat(start, rounds)
+                p.repeat(start, repeats)
         return p
 
     cdef int tensor(self, Program p, tensor_form *f, tensor *t, StepKind k, int j, const int64_t *v,
@@ -172,7 +172,7 @@ cdef class ProgramTemplate:
         if f.slot == WHOLE:
             p.read_array(constants[f.source], t, k.tensors[j], k.forms[j])
             return check_form(t, k.forms[j], k.tensors[j])
-        t.offset, t.advance, t.nd = v[f.offset], v[f.advance], f.nd
+        t.offset, t.stride_bytes, t.nd = v[f.offset], v[f.stride_bytes], f.nd
         if f.slot == BOUND:
             base = constants[f.source]
             wanted = cnp.NPY_INT64 if k.forms[j] == FORM_INDICES else cnp.NPY_FLOAT32

@@ -9,7 +9,6 @@ import pytest
 import fusedops as fo
 from fusedops import _core, activations
 from fusedops._core import Program
-from fusedops.graph.steps.step import RULES
 from oracle import Approx, U, activate, check
 
 
@@ -581,7 +580,6 @@ def test_many_slots(draw):
     assert np.array_equal(y, xs)
 
 
-def test_every_kind_is_described():
-    assert RULES.keys() == _core.STEPS.keys()
+def test_arguments_of_a_step_are_named():
     with pytest.raises(TypeError, match="a step lrn takes x, y, size, alpha, beta, bias, not 2 arguments and bet"):
         Program().append("lrn", empty(1), empty(1), bet=2)

@@ -15,7 +15,6 @@ import numpy as np
 
 from ... import _core
 from ..ir.symbolic import guard
-from ..steps.step import RULES
 from ..steps.tensor import physical_memory
 
 # A quarter of a third-level cache of 32 MB. ResNet-50 on one thread, us an image in batches of 1, 2, 4, 8: the 1x1
@@ -59,10 +58,10 @@ def _tiles(total, n, cache):
 
 
 def _has_independent_rows(step, n):
-    rule = RULES.get(step.kind)
+    kind = _core.STEPS.get(step.kind)
     return (
-        rule is not None
-        and rule.independent_rows(step.arguments)
+        kind is not None
+        and kind.independent_rows(step.arguments)
         and all(_in_parts(step.arguments[name], n) for name in step.with_rows())
     )
 

@@ -1,11 +1,11 @@
 """Element-wise steps that work in place: the result continues the memory of an input that nothing reads afterwards."""
 
-from ..steps.step import RULES
+from ... import _core
 
 
 def run(steps):
     for i, step in enumerate(steps):
-        if step.kind in RULES and RULES[step.kind].in_place and _may_write_over(step, i):
+        if step.kind in _core.STEPS and _core.STEPS[step.kind].in_place and _may_write_over(step, i):
             a, b = step.reads[0].buffer.root(), step.writes[0].buffer
             b.shares, a.last = a, b.last
 

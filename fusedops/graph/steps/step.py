@@ -1,60 +1,10 @@
-"""The steps of a program, and what batch tiling and memory may do with each kind of them."""
+"""The steps of a program."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
 
 from ... import _core
 from ..ir.graph import Node
 from .tensor import TensorView
-
-
-class Rule(NamedTuple):
-    """`independent_rows`: whether a step with these arguments keeps the rows of axis 0 separate. `in_place`: whether it
-    may write over its first operand."""
-
-    independent_rows: Callable[[dict], bool] = lambda arguments: True
-    in_place: bool = False
-
-
-RULES = {
-    "attention": Rule(lambda a: len(a["y"].shape) > 3),
-    "affine": Rule(in_place=True),
-    "argmax": Rule(lambda a: a["axis"] > 0),
-    "avg_pool": Rule(),
-    "binary": Rule(in_place=True),
-    "byte_binary": Rule(),
-    "byte_pool": Rule(),
-    "conv2d": Rule(),
-    "conv_transpose": Rule(),
-    "convert": Rule(),
-    "copy": Rule(),
-    "cumsum": Rule(lambda a: a["axis"] > 0),
-    "fill": Rule(),
-    "gather": Rule(lambda a: a["along"] > 0),
-    "instance_norm": Rule(),
-    "linear": Rule(),
-    "lookup": Rule(in_place=True),
-    "lrn": Rule(),
-    "map": Rule(),
-    "matmul": Rule(lambda a: len(a["y"].shape) > 2),
-    "max_pool": Rule(),
-    "norm": Rule(lambda a: a["first_axis"] > 0),
-    "nearest": Rule(),
-    "qconv2d": Rule(),
-    "qlinear": Rule(lambda a: a["types"][0] != np.float32),
-    "recurrent": Rule(lambda a: False),
-    "reduce": Rule(lambda a: 0 not in a["axes"]),
-    "requantize": Rule(lambda a: False),
-    "resize": Rule(),
-    "rotate": Rule(),
-    "separable": Rule(),
-    "softmax": Rule(lambda a: a["axis"] > 0),
-    "top_k": Rule(lambda a: a["axis"] > 0),
-    "unary": Rule(in_place=True),
-}
 
 
 @dataclass(slots=True, eq=False)
