@@ -8,9 +8,19 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from fusedops import layers, recurrent, reference, tokens, workloads
-from fusedops.report import network, random_input
-from fusedops.workloads import ACTIVATIONS, GATES, NUMPY_STEPS, Block, Cell, Convolution, depthwise, into_one_array
+from fusedops import layers, recurrent, reference, tokens
+from fusedops.benchmark import workloads
+from fusedops.benchmark.report import network, random_input
+from fusedops.benchmark.workloads import (
+    ACTIVATIONS,
+    GATES,
+    NUMPY_STEPS,
+    Block,
+    Cell,
+    Convolution,
+    depthwise,
+    into_one_array,
+)
 
 from .encoder import Encoder
 from .passes import PASSES

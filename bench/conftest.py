@@ -6,7 +6,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import fusedops as fo
-from fusedops.report import instructions, processor
+from fusedops.benchmark.report import instructions, processor
 
 from . import machine
 from .peers import PEERS

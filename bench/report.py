@@ -14,9 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fusedops.report import instructions, processor
+from fusedops.benchmark.report import instructions, processor
+from fusedops.benchmark.workloads import VARIANTS
 from fusedops.timing import BUSY
-from fusedops.workloads import VARIANTS
 
 from .peers import PEERS
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fusedops.workloads import Block
+from fusedops.benchmark.workloads import Block
 
 from .cases import NETWORKS
 

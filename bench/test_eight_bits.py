@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import pytest
 
-from fusedops.workloads import WORKLOADS, EightBits, build
+from fusedops.benchmark.workloads import WORKLOADS, EightBits, build
 
 NAMES = [name for name, workload in WORKLOADS.items() if isinstance(workload.operation, EightBits)]
 calls = lru_cache(maxsize=1)(build)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fusedops as fo
-from fusedops.workloads import into_one_array
+from fusedops.benchmark.workloads import into_one_array
 
 from .cases import OPERATIONS
 from .sweep import SWEEPS

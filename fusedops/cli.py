@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 
-from . import __version__, extras, report, runtime
+from . import __version__, extras, runtime
+from .benchmark import report
 from .layers import PRECISIONS
 
 
@@ -39,9 +40,6 @@ def main(argv=None):
 def _fail(message):
     print(f"fusedops: {message}", file=sys.stderr)
     return 1
-
-
-_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}  # shtab.FILE, which only `completion` needs
 
 
 def _parser():
@@ -79,7 +77,7 @@ def _parser():
     )
     bench.add_argument(
         "model", nargs="?", metavar="MODEL", help="a network to time instead: ONNX, TFLite, or what model.save wrote"
-    ).complete = _FILES
+    )
     bench.add_argument(
         "--dim",
         type=_dimension,
@@ -93,8 +91,8 @@ def _parser():
         "--threads", type=_count, default=1, metavar="N", help="threads of fusedops and of NumPy's BLAS (default: 1)"
     )
     bench.add_argument("--quick", action="store_true", help="fewer rounds: ends within 15 seconds")
-    bench.add_argument("--plot", metavar="FILE.png", help="draw the speeds as bars").complete = _FILES
-    bench.add_argument("--json", metavar="FILE", help="write the figures").complete = _FILES
+    bench.add_argument("--plot", metavar="FILE.png", help="draw the speeds as bars")
+    bench.add_argument("--json", metavar="FILE", help="write the figures")
     bench.set_defaults(run=_bench)
 
     explain = commands.add_parser(
@@ -105,7 +103,7 @@ def _parser():
             ("fusedops explain resnet50.onnx", "each fusion with what it saves, each refusal with its reason")
         ),
     )
-    explain.add_argument("model", metavar="MODEL", help="ONNX, TFLite, or what model.save wrote").complete = _FILES
+    explain.add_argument("model", metavar="MODEL", help="ONNX, TFLite, or what model.save wrote")
     _takes_passes(explain)
     explain.set_defaults(run=_explain)
 
@@ -121,17 +119,15 @@ def _parser():
         "to be faster here and exact enough; prints each with its error, its gain, or why it stayed float32,\n"
         "and how long the network takes before and after.",
     )
-    quantize.add_argument("model", metavar="MODEL", help="ONNX, TFLite, or what model.save wrote").complete = _FILES
+    quantize.add_argument("model", metavar="MODEL", help="ONNX, TFLite, or what model.save wrote")
     quantize.add_argument(
         "samples",
         metavar="SAMPLES",
         help="inputs such as it will see: an array for each input by "
         "its name (.npz);\nof one input the name does not matter, and it may be an .npy; samples are "
         "along the first axis",
-    ).complete = _FILES
-    quantize.add_argument(
-        "-o", "--output", required=True, metavar="FILE", help="what fusedops.load reads"
-    ).complete = _FILES
+    )
+    quantize.add_argument("-o", "--output", required=True, metavar="FILE", help="what fusedops.load reads")
     quantize.add_argument(
         "--calibration",
         choices=("mse", "minmax", "percentile"),
@@ -152,18 +148,6 @@ def _parser():
         "--no-time", action="store_false", dest="time", help="do not time the network in float32 and in 8 bits"
     )
     quantize.set_defaults(run=_quantize)
-
-    completion = commands.add_parser(
-        "completion",
-        help="print the completion of commands and options for a shell",
-        formatter_class=argparse.RawTextHelpFormatter,
-        epilog=_examples(
-            ('eval "$(fusedops completion bash)"', "in ~/.bashrc"),
-            ("fusedops completion zsh > ~/.zfunc/_fusedops", "with ~/.zfunc in fpath"),
-        ),
-    )
-    completion.add_argument("shell", choices=list(_FILES))
-    completion.set_defaults(run=_completion)
     return parser
 
 
@@ -252,9 +236,3 @@ def _quantize(options):
     print(small.explain().quantized, flush=True)
     if options.time:
         print("", report.time_quantized(model, small, sample, options.threads), sep="\n")
-
-
-def _completion(options):
-    import shtab
-
-    print(shtab.complete(_parser(), options.shell))

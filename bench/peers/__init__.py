@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fusedops.workloads import Block, Cell, Convolution
+from fusedops.benchmark.workloads import Block, Cell, Convolution
 
 from ..cases import Attention, File, MaxPool, MBConv, Network, Product, Residual, Sequence
 from ..encoder import Encoder

@@ -2,8 +2,9 @@
 
 from functools import lru_cache
 
-from fusedops import load_onnx, workloads
-from fusedops.workloads import Block
+from fusedops import load_onnx
+from fusedops.benchmark import workloads
+from fusedops.benchmark.workloads import Block
 
 from ..cases import CASES, FUSION, Attention, File, Network, data
 from ..encoder import Encoder

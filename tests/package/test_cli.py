@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import fusedops as fo
-from fusedops import cli, report, timing, workloads
+from fusedops import cli, timing
+from fusedops.benchmark import report, workloads
 
 
 def test_info_names_the_machine_and_the_build(capsys):
@@ -49,9 +50,8 @@ def test_no_traceback(raised, status, told, monkeypatch, capsys):
 
 
 def test_a_reader_that_has_read_enough():
-    """As of `fusedops completion bash | head -n 1`."""
-    pytest.importorskip("shtab", reason="shtab is not installed")
-    command = 'set -o pipefail; "$PYTHON" -m fusedops completion bash | true'
+    """As of `fusedops bench --help | head -n 1`."""
+    command = 'set -o pipefail; "$PYTHON" -m fusedops bench --help | true'
     done = subprocess.run(
         ["bash", "-c", command],
         env=os.environ | {"PYTHON": sys.executable},
@@ -62,7 +62,7 @@ def test_a_reader_that_has_read_enough():
     assert done.stderr == "" and done.returncode in (0, 1)
 
 
-@pytest.mark.parametrize("command", ["bench", "explain", "completion"])
+@pytest.mark.parametrize("command", ["bench", "explain"])
 def test_help_has_examples_that_parse(command, capsys):
     with pytest.raises(SystemExit):
         cli.main([command, "--help"])
@@ -70,32 +70,6 @@ def test_help_has_examples_that_parse(command, capsys):
     assert examples
     for example in examples:
         assert cli._parser().parse_args(example.split()).command == command
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
-def test_completion(shell, capsys):
-    pytest.importorskip("shtab", reason="shtab is not installed")
-    assert cli.main(["completion", shell]) == 0
-    shown = capsys.readouterr().out
-    assert all(word in shown for word in ("bench", "explain", "threads"))
-
-
-def test_completion_works_in_bash():
-    pytest.importorskip("shtab", reason="shtab is not installed")
-    script = """
-        eval "$("$PYTHON" -m fusedops completion bash)"
-        COMP_WORDS=(fusedops bench --th) COMP_CWORD=2 COMP_LINE="fusedops bench --th"
-        _shtab_fusedops fusedops --th bench
-        echo "${COMPREPLY[@]}"
-    """
-    done = subprocess.run(
-        ["bash", "-c", script],
-        env=os.environ | {"PYTHON": sys.executable},
-        cwd=Path(fo.__file__).parent.parent,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.split() == ["--threads"], done.stderr
 
 
 @pytest.mark.parametrize("name", workloads.WORKLOADS)

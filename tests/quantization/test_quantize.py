@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import fusedops as fo
 from catalog import BYTE_PRODUCTS, using_byte_products, using_isa
-from fusedops import _core, cli, report
+from fusedops import _core, cli
+from fusedops.benchmark import report
 from fusedops.graph.frontends import native
 from fusedops.graph.inference import cost as layer_costs
 from fusedops.graph.ir.explanation import Quantized

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from . import __version__, load, load_onnx, load_tflite, runtime
-from .graph.runtime.profiler import benchmark
-from .timing import BUSY, Summary, batch_time, busy, interleaved
+from .. import __version__, load, load_onnx, load_tflite, runtime
+from ..graph.runtime.profiler import benchmark
+from ..timing import BUSY, Summary, batch_time, busy, interleaved
 from .workloads import UNFUSED, VARIANTS, WORKLOADS, build
 
 COLORS = {

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import _core, layers, quantized, recurrent, reference
-from .batchnorm import BatchNorm
+from .. import _core, layers, quantized, recurrent, reference
+from ..batchnorm import BatchNorm
 
 # From the slowest to the fastest, as the table lists them.
 VARIANTS = {
