@@ -1,4 +1,4 @@
-"""Signatures with types for the pages of functions and classes: the stubs have the types, autodoc reads the modules."""
+"""Signatures with types for the pages of functions and classes, as the sources and the stub of the binding write them."""
 
 import ast
 from copy import copy
@@ -9,11 +9,11 @@ import fusedops
 
 
 @cache
-def stubs():
-    """{module: {name, with its class: definition}} of the package's stubs; functions with overloads are left out."""
+def definitions():
+    """{module: {name, with its class: definition}} of the package."""
     package = Path(fusedops.__file__).parent
     found = {}
-    for path in package.rglob("*.pyi"):
+    for path in (*package.rglob("*.py"), package / "_core.pyi"):
         parts = path.relative_to(package.parent).with_suffix("").parts
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         names = found[module] = {}
@@ -27,17 +27,17 @@ def stubs():
 
 
 def definition(thing, what):
-    """The stub's definition of a function, of a method, or of what makes an object of a class; or None."""
+    """The definition of a function, of a method, or of what makes an object of a class; or None."""
     if what == "class":
         named = ((c.__module__, f"{c.__qualname__}.__init__") for c in thing.__mro__)
     else:
         named = [(getattr(thing, "__module__", None), getattr(thing, "__qualname__", ""))]
-    found = (stubs().get(module, {}).get(name) for module, name in named)
+    found = (definitions().get(module, {}).get(name) for module, name in named)
     return next(filter(None, found), None)
 
 
 def signature(app, what, name, thing, options, signature, returns):
-    """What autodoc shall print as the signature, or None where the stubs do not know it."""
+    """What autodoc shall print as the signature, or None where it is not known."""
     if thing is fusedops.Model:  # functions make it, its arguments are theirs
         return "", None
     node = definition(thing, what)

@@ -124,9 +124,10 @@ __all__ = [
     "softmax",
 ]
 
-if TYPE_CHECKING:  # tools such as PyInstaller look for statements of import alone
+if TYPE_CHECKING:  # and for tools such as PyInstaller, which look for statements of import
     from . import graph as graph
     from . import reference as reference
+    from .graph import Model, from_torch, load, load_onnx, load_tflite
 
 _NETWORKS = ("Model", "from_torch", "load", "load_onnx", "load_tflite")
 

@@ -1,11 +1,18 @@
 """Batch norm as data, and its folding into the weights before it."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from . import _core
 from .activations import number
+
+if TYPE_CHECKING:
+    from numpy import dtype, float64, ndarray
+
+    from ._types import Array, Input
 
 
 class BatchNorm(NamedTuple):
@@ -41,14 +48,16 @@ class BatchNorm(NamedTuple):
     array([[[[7.]]]], dtype=float32)
     """
 
-    gamma: np.ndarray | None
-    beta: np.ndarray | None
-    mean: np.ndarray
-    var: np.ndarray
+    gamma: Input | None
+    beta: Input | None
+    mean: Input
+    var: Input
     eps: float = 1e-5
 
 
-def scale_and_shift(bn, channels):
+def scale_and_shift(
+    bn: BatchNorm, channels: int
+) -> tuple[ndarray[tuple[int, ...], dtype[float64]], ndarray[tuple[int, ...], dtype[float64]]]:
     """The batch norm as ``y = scale x + shift``, both float64 of length `channels`.
 
     Raises
@@ -78,14 +87,16 @@ def silence():
     return np.errstate(over="ignore", invalid="ignore")
 
 
-def scale_and_bias(bias, bn, channels):
+def scale_and_bias(
+    bias: Input | None, bn: BatchNorm, channels: int
+) -> tuple[ndarray[tuple[int, ...], dtype[float64]], Array]:
     """What a batch norm makes of the weights and bias before it: `w` times a float64 `scale` of its channels, and the
     float32 `bias`."""
     scale, shift = scale_and_shift(bn, channels)
     return scale, _core.fold_bias(bias, scale, shift)
 
 
-def fold_batch_norm(w, bias, bn):
+def fold_batch_norm(w: Input, bias: Input | None, bn: BatchNorm) -> tuple[Array, Array]:
     """Folds a batch norm into the weights and bias before it: ``bn(op(x, w) + bias) = op(x, w') + bias'``.
 
     ``w' = w gamma / sqrt(var + eps)``, ``bias' = (bias - mean) gamma / sqrt(var + eps) + beta``, by output channel.

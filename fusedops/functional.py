@@ -1,5 +1,9 @@
 """One-shot functions: a prepared layer, made and dropped."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from . import _core
@@ -18,6 +22,11 @@ from .pointwise import activation, batch_norm
 from .positions import options_by_name
 from .tokens import attention, embedding
 from .volumes import conv3d
+
+if TYPE_CHECKING:
+    from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d
+    from .batchnorm import BatchNorm
+
 
 __all__ = [
     "activation",
@@ -53,21 +62,21 @@ __all__ = [
 
 @options_by_name
 def conv2d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    bias=None,
-    bn=None,
-    residual=None,
-    activation=None,
-    stride=1,
-    padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    algorithm="auto",
-    out=None,
-):
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    algorithm: Algorithm = "auto",
+    out: Array | None = None,
+) -> Array:
     """2-D convolution with everything that follows it fused in: ``y = activation(batch_norm(conv(x, w) + bias) +
     residual)``.
 
@@ -154,21 +163,21 @@ def conv2d(
 
 @options_by_name
 def conv1d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    bias=None,
-    bn=None,
-    residual=None,
-    activation=None,
-    stride=1,
-    padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    algorithm="auto",
-    out=None,
-):
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: int = 1,
+    padding: Padding1d = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    algorithm: Algorithm = "auto",
+    out: Array | None = None,
+) -> Array:
     """One-dimensional convolution with everything that follows it fused in: ``y = activation(batch_norm(conv(x, w) +
     bias) + residual)``.
 
@@ -228,21 +237,21 @@ def conv1d(
 
 @options_by_name
 def conv_transpose2d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    bias=None,
-    bn=None,
-    residual=None,
-    activation=None,
-    stride=1,
-    padding=0,
-    output_padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    out=None,
-):
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    output_padding: Ints = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array:
     """Transposed 2-D convolution, which spreads pixels: ``y = activation(batch_norm(conv_transpose(x, w) + bias) +
     residual)``.
 
@@ -307,21 +316,21 @@ def conv_transpose2d(
 
 @options_by_name
 def conv_transpose1d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    bias=None,
-    bn=None,
-    residual=None,
-    activation=None,
-    stride=1,
-    padding=0,
-    output_padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    out=None,
-):
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: int = 1,
+    padding: Padding1d = 0,
+    output_padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array:
     """Transposed 1-D convolution, which spreads steps: ``y = activation(batch_norm(conv_transpose(x, w) + bias) +
     residual)``.
 
@@ -381,20 +390,20 @@ def conv_transpose1d(
 
 @options_by_name
 def conv_bn_relu(
-    x,
-    w,
-    bn=None,
+    x: Input,
+    w: Input,
+    bn: BatchNorm | None = None,
     *,
-    bias=None,
-    residual=None,
-    stride=1,
-    padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    algorithm="auto",
-    out=None,
-):
+    bias: Input | None = None,
+    residual: Input | None = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    algorithm: Algorithm = "auto",
+    out: Array | None = None,
+) -> Array:
     """Convolution, batch norm and ReLU in one kernel: ``y = max(batch_norm(conv(x, w) + bias) + residual, 0)``.
 
     :func:`conv2d` with ``activation="relu"``. ``conv_bn_relu(x, w)`` alone works.
@@ -445,19 +454,19 @@ def conv_bn_relu(
 
 @options_by_name
 def depthwise_conv2d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    bias=None,
-    bn=None,
-    residual=None,
-    activation=None,
-    stride=1,
-    padding=0,
-    dilation=1,
-    layout="NCHW",
-    out=None,
-):
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array:
     """Depthwise 2-D convolution: each channel of `x` has its own kernel, or `m` of them.
 
     ``y[n, c m + q] = activation(batch_norm(conv(x[n, c], w[c m + q]) + bias) + residual)``
@@ -505,7 +514,7 @@ def depthwise_conv2d(
     )
 
 
-def depthwise_operands(x, w, layout):
+def depthwise_operands(x: Input, w: Input, layout: Layout) -> tuple[Array, Array, int]:
     """x and w (c*m, 1, kh, kw) checked, and the channels of x, which are the groups."""
     x, w = _core.as_input(x, "x", 4), _core.as_input(w, "w", (3, 4))
     channels = x.shape[3 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 1]
@@ -525,8 +534,18 @@ def depthwise_operands(x, w, layout):
 
 @options_by_name
 def depthwise_conv_bn_relu(
-    x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, layout="NCHW", out=None
-):
+    x: Input,
+    w: Input,
+    bn: BatchNorm | None = None,
+    *,
+    bias: Input | None = None,
+    residual: Input | None = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array:
     """Depthwise convolution, batch norm and ReLU in one kernel: ``y = max(batch_norm(conv(x, w) + bias) + residual,
     0)``.
 
@@ -571,7 +590,15 @@ def depthwise_conv_bn_relu(
 
 
 @options_by_name
-def linear(x, w, bias=None, *, residual=None, activation=None, out=None):
+def linear(
+    x: Input,
+    w: Input,
+    bias: Input | None = None,
+    *,
+    residual: Input | None = None,
+    activation: Activation = None,
+    out: Array | None = None,
+) -> Array:
     """Fully connected layer: ``y = activation(x w^T + bias + residual)``.
 
     Parameters
@@ -613,7 +640,15 @@ def linear(x, w, bias=None, *, residual=None, activation=None, out=None):
 
 
 @options_by_name
-def gemm(a, b, *, bias=None, residual=None, activation=None, out=None):
+def gemm(
+    a: Input,
+    b: Input,
+    *,
+    bias: Input | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    out: Array | None = None,
+) -> Array:
     """Matrix product with a fused epilogue: ``y = activation(a b + bias + residual)``.
 
     Parameters
@@ -650,7 +685,7 @@ def gemm(a, b, *, bias=None, residual=None, activation=None, out=None):
     return LentLinear(b.T, bias, activation=activation)(a, residual, out)
 
 
-def matmul(a, b, *, out=None):
+def matmul(a: Input, b: Input, *, out: Array | None = None) -> Array:
     """Products of matrices, batch by batch: ``y[..., i, j] = sum over p of a[..., i, p] b[..., p, j]``.
 
     As ``numpy.matmul``: the axes before the last two are broadcast; a vector is a row of `a` or a column of `b`, and
@@ -708,7 +743,7 @@ def matmul(a, b, *, out=None):
     return out
 
 
-def gemm_operands(a, b):
+def gemm_operands(a: Input, b: Input) -> tuple[Array, Array]:
     """a and b checked."""
     a, b = _core.as_input(a, "a"), _core.as_input(b, "b", 2)
     if a.ndim < 2 or a.shape[-1] != b.shape[0]:

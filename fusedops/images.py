@@ -1,15 +1,31 @@
 """Functions of images around the convolutions: pools and resizing."""
 
+from __future__ import annotations
+
 import math
 from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from . import _core
 from .layers import LAYOUTS, _choice, _padding, _pair, integer
 
+if TYPE_CHECKING:
+    from ._types import Array, Input, Ints, Layout, Padding, Padding1d, Resizing
 
-def max_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=False, layout="NCHW", out=None):
+
+def max_pool2d(
+    x: Input,
+    kernel_size: Ints,
+    *,
+    stride: Ints | None = None,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array:
     """The largest value of each window: ``y[n, c, h, w] = max over i, j of x[n, c, h sh + i dh - top, w sw + j dw -
     left]``.
 
@@ -50,22 +66,23 @@ def max_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=
     array([[ 5.,  7.],
            [13., 15.]], dtype=float32)
     """
-    windows = _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout)
-    return _core.pool(windows[0], False, *windows[1:6], (0, 0, 0, 0), layout == "NHWC", out)
+    w = _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout)
+    nhwc = layout == "NHWC"
+    return _core.pool(w.x, False, w.kernel, w.stride, w.before, w.dilation, w.size, (0, 0, 0, 0), nhwc, out)
 
 
 def avg_pool2d(
-    x,
-    kernel_size,
+    x: Input,
+    kernel_size: Ints,
     *,
-    stride=None,
-    padding=0,
-    dilation=1,
-    ceil_mode=False,
-    count_include_pad=True,
-    layout="NCHW",
-    out=None,
-):
+    stride: Ints | None = None,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array:
     """The mean of each window: ``y[n, c, h, w] = mean over i, j of x[n, c, h sh + i dh - top, w sw + j dw - left]``.
 
     Parameters
@@ -94,14 +111,14 @@ def avg_pool2d(
     array([[ 2.5,  4.5],
            [10.5, 12.5]], dtype=float32)
     """
-    *windows, after, image = _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout)
-    before = windows[3] if count_include_pad else (0, 0)
-    after = after if count_include_pad else (0, 0)
-    counted = tuple(n for side in zip(before, image, after) for n in (-side[0], side[1] + side[2]))
-    return _core.pool(windows[0], True, *windows[1:], counted, layout == "NHWC", out)
+    w = _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout)
+    before, after = (w.before, w.after) if count_include_pad else ((0, 0), (0, 0))
+    counted = -before[0], w.image[0] + after[0], -before[1], w.image[1] + after[1]
+    nhwc = layout == "NHWC"
+    return _core.pool(w.x, True, w.kernel, w.stride, w.before, w.dilation, w.size, counted, nhwc, out)
 
 
-def global_avg_pool2d(x, *, layout="NCHW", out=None):
+def global_avg_pool2d(x: Input, *, layout: Layout = "NCHW", out: Array | None = None) -> Array:
     """The mean of each channel of each image: ``y[n, c, 0, 0] = mean over h, w of x[n, c, h, w]``.
 
     Parameters
@@ -132,7 +149,7 @@ def global_avg_pool2d(x, *, layout="NCHW", out=None):
     return adaptive_avg_pool2d(x, 1, layout=layout, out=out)
 
 
-def adaptive_avg_pool2d(x, size, *, layout="NCHW", out=None):
+def adaptive_avg_pool2d(x: Input, size: Ints, *, layout: Layout = "NCHW", out: Array | None = None) -> Array:
     """Means over as many windows as the result has pixels: row h of it is the mean of the rows ``floor(h ih / oh)`` up
     to ``ceil((h + 1) ih / oh) - 1``, and columns alike.
 
@@ -169,22 +186,32 @@ def adaptive_avg_pool2d(x, size, *, layout="NCHW", out=None):
     shape = *x.shape[:row], *size, *x.shape[row + 2 :]
     y = np.empty_like(x, shape=shape) if out is None else _core.checked_out(out, shape)
     target = np.empty_like(y) if np.may_share_memory(x, y) else y
-    count = tuple(map(math.gcd, image, size))  # every so many windows are alike and evenly spaced
-    stride = tuple(i // n for i, n in zip(image, count))
+    count = math.gcd(image[0], size[0]), math.gcd(image[1], size[1])  # every so many windows are alike, evenly spaced
+    stride = image[0] // count[0], image[1] // count[1]
     phases = [o // n for o, n in zip(size, count)]
     for phase in np.ndindex(*phases):
         first = [p * i // o for p, i, o in zip(phase, image, size)]
-        kernel = tuple(-(-(p + 1) * i // o) - f for p, i, o, f in zip(phase, image, size, first))
+        rows, columns = (-(-(p + 1) * i // o) - f for p, i, o, f in zip(phase, image, size, first))
         windows = x[(slice(None),) * row + tuple(slice(f, None) for f in first)]
         means = target[(slice(None),) * row + tuple(slice(p, None, step) for p, step in zip(phase, phases))]
         counted = 0, windows.shape[row], 0, windows.shape[row + 1]
-        _core.pool(windows, True, kernel, stride, (0, 0), (1, 1), count, counted, nhwc, means)
+        _core.pool(windows, True, (rows, columns), stride, (0, 0), (1, 1), count, counted, nhwc, means)
     if target is not y:
         y[...] = target
     return y
 
 
-def max_pool1d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=False, layout="NCHW", out=None):
+def max_pool1d(
+    x: Input,
+    kernel_size: int,
+    *,
+    stride: int | None = None,
+    padding: Padding1d = 0,
+    dilation: int = 1,
+    ceil_mode: bool = False,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array:
     """The largest value of each window: ``y[n, c, l] = max over j of x[n, c, l s + j d - before]``.
 
     Parameters
@@ -219,17 +246,17 @@ def max_pool1d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=
 
 
 def avg_pool1d(
-    x,
-    kernel_size,
+    x: Input,
+    kernel_size: int,
     *,
-    stride=None,
-    padding=0,
-    dilation=1,
-    ceil_mode=False,
-    count_include_pad=True,
-    layout="NCHW",
-    out=None,
-):
+    stride: int | None = None,
+    padding: Padding1d = 0,
+    dilation: int = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array:
     """The mean of each window: ``y[n, c, l] = mean over j of x[n, c, l s + j d - before]``.
 
     Parameters
@@ -283,9 +310,20 @@ def _of_rows(pool, x, kernel_size, stride, padding, dilation, ceil_mode, layout,
     return out
 
 
+class _Windows(NamedTuple):
+    """x, checked, and pairs of (rows, columns)."""
+
+    x: Array
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    before: tuple[int, int]  # zeros
+    dilation: tuple[int, int]
+    size: tuple[int, int]  # of the result
+    after: tuple[int, int]
+    image: tuple[int, int]
+
+
 def _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout):
-    """x checked, and pairs of (rows, columns): kernel, stride, zeros before, dilation, size of the result, zeros
-    behind, size of the image."""
     x, row = _core.as_input(x, "x", 4), 1 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 2
     image, kernel = x.shape[row : row + 2], _pair(kernel_size, "kernel_size", 1)
     strides, dilations = kernel if stride is None else _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
@@ -308,7 +346,7 @@ def _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout):
             f"spans {spans[0]} x {spans[1]}"
         )
     before, after = zip(*zeros)
-    return x, kernel, strides, before, dilations, tuple(size), after, image
+    return _Windows(x, kernel, strides, before, dilations, tuple(size), after, image)
 
 
 def _outputs(room, stride, end, ceil_mode):
@@ -317,7 +355,16 @@ def _outputs(room, stride, end, ceil_mode):
     return full + (ceil_mode and room % stride > 0 and full * stride < end)
 
 
-def resize(x, size=None, scale=None, mode="nearest", *, align_corners=False, layout="NCHW", out=None):
+def resize(
+    x: Input,
+    size: Ints | None = None,
+    scale: float | tuple[float, float] | None = None,
+    mode: Resizing = "nearest",
+    *,
+    align_corners: bool = False,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array:
     """Images of another size: ``y[n, c, h, w] = x`` at row ``(h + 1/2) ih / oh - 1/2`` and the like column, or the
     nearest point above and left of it.
 

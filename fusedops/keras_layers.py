@@ -1,10 +1,18 @@
 """Single layers of Keras as the prepared layers of fusedops. Keras itself is not imported: a layer is what has its
 class's name, `get_config` and `get_weights`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from . import _core, recurrent
 from .activations import FORMS
 from .layers import Conv2d, DepthwiseSeparable, Linear
 from .recurrent_weights import of_keras
+
+if TYPE_CHECKING:
+    from typing import Any
+
 
 # Keras 3's names; None: the identity
 _ACTIVATIONS = {
@@ -19,7 +27,7 @@ _ACTIVATIONS = {
 }
 
 
-def from_keras(layer):
+def from_keras(layer: Any) -> Any:
     """The layer of fusedops that computes what a single Keras layer does, with its weights and activation.
 
     Parameters

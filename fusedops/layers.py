@@ -1,8 +1,11 @@
 """Prepared layers: batch norm folded and weights packed once, then called many times, from any thread."""
 
+from __future__ import annotations
+
 import sys
 import warnings
 from operator import index
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,10 +13,19 @@ from . import _core, activations
 from .batchnorm import scale_and_bias
 from .streams import ConvolutionStream, TransposedWindows, Windows
 
-ALGORITHMS = _core.ALGORITHMS
-LAYOUTS = ("NCHW", "NHWC")
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d, Precision
+    from .batchnorm import BatchNorm
+
+
+ALGORITHMS: dict[str, int] = _core.ALGORITHMS
+LAYOUTS: tuple[str, ...] = ("NCHW", "NHWC")
 LARGEST_SIDE = 7  # of a kernel in use: a longer one of 3 rows, from 3 channels to 3, is taken for 3x3 in another order
-LARGEST = 2**31 - 1  # of a kernel's side, a stride, dilation or padding: what is computed of them stays within 64 bits
+LARGEST: int = (
+    2**31 - 1
+)  # of a kernel's side, a stride, dilation or padding: what is computed of them stays within 64 bits
 
 
 def _bias(bias, channels):
@@ -27,10 +39,10 @@ def _bias(bias, channels):
     return np.ascontiguousarray(bias)
 
 
-PRECISIONS = "float32", "bfloat16"  # of the operands of products
+PRECISIONS: tuple[str, ...] = "float32", "bfloat16"  # of the operands of products
 
 
-def multiplies(precision):
+def multiplies(precision: str) -> bool:
     """Whether a `precision` is bfloat16, or the error that says what it may be."""
     return _choice(precision, "precision", PRECISIONS) == "bfloat16"
 
@@ -104,7 +116,9 @@ def _choice(value, name, known):
     return value
 
 
-def windows(w, stride, padding, dilation, groups, layout):
+def windows(
+    w: Array, stride: Ints, padding: Padding, dilation: Ints, groups: int, layout: Layout
+) -> tuple[Any, Any, Any, int, bool]:
     """A convolution's options as the binding takes them, or the error that says why not; layout is True for NHWC."""
     groups = integer(groups, "groups")
     if groups > max(len(w), 1) or len(w) % groups:
@@ -218,7 +232,9 @@ class Linear(_Layer, _core.LinearPlan):
     array([[0., 0., 2.]], dtype=float32)
     """
 
-    def __init__(self, w, bias=None, *, activation=None, precision="float32"):
+    def __init__(
+        self, w: Input, bias: Input | None = None, *, activation: Activation = None, precision: Precision = "float32"
+    ) -> None:
         bfloat16 = multiplies(precision)
         w, bias, parsed = _linear(w, bias, activation)
         options = {"activation": _kept(activation, parsed), "precision": precision}
@@ -277,19 +293,19 @@ class Conv2d(_Layer, _core.Conv2dPlan):
 
     def __init__(
         self,
-        w,
-        bias=None,
-        bn=None,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
         *,
-        activation=None,
-        stride=1,
-        padding=0,
-        dilation=1,
-        groups=1,
-        layout="NCHW",
-        algorithm="auto",
-        precision="float32",
-    ):
+        activation: Activation = None,
+        stride: Ints = 1,
+        padding: Padding = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+        layout: Layout = "NCHW",
+        algorithm: Algorithm = "auto",
+        precision: Precision = "float32",
+    ) -> None:
         w = _core.as_weights(w, "w", 4, None)
         oc = w.shape[0]
         stride, zeros, dilation, groups, nhwc = windows(w, stride, padding, dilation, groups, layout)
@@ -391,7 +407,7 @@ class _Sequences(_Layer):
         first, second, _, k = self._layer._weights_shape()
         return first, second, k
 
-    def stream(self, batch=1):
+    def stream(self, batch: int = 1) -> ConvolutionStream:
         """The layer over a sequence that comes frame by frame, or in chunks.
 
         Its outputs have the bits of the whole sequence at once.
@@ -423,7 +439,7 @@ class _Sequences(_Layer):
         """
         return ConvolutionStream(self, integer(batch, "batch"))
 
-    def __call__(self, x, residual=None, out=None):
+    def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array:
         x = _core.as_input(x, "x")
         shape = self.output_shape(x.shape)
         if residual is not None:
@@ -436,7 +452,7 @@ class _Sequences(_Layer):
         self._layer(np.expand_dims(x, self._row), residual, np.expand_dims(_core.checked_out(out, shape), self._row))
         return out
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the result for an x of this shape.
 
         Parameters
@@ -509,19 +525,19 @@ class Conv1d(_Sequences):
 
     def __init__(
         self,
-        w,
-        bias=None,
-        bn=None,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
         *,
-        activation=None,
-        stride=1,
-        padding=0,
-        dilation=1,
-        groups=1,
-        layout="NCHW",
-        algorithm="auto",
-        precision="float32",
-    ):
+        activation: Activation = None,
+        stride: int = 1,
+        padding: Padding1d = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        layout: Layout = "NCHW",
+        algorithm: Algorithm = "auto",
+        precision: Precision = "float32",
+    ) -> None:
         w = _core.as_weights(w, "w", 3, None)
         stride, dilation = integer(stride, "stride"), integer(dilation, "dilation")
         if not isinstance(padding, str):
@@ -620,18 +636,18 @@ class ConvTranspose2d(_Layer, _core.TransposedPlan):
 
     def __init__(
         self,
-        w,
-        bias=None,
-        bn=None,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
         *,
-        activation=None,
-        stride=1,
-        padding=0,
-        output_padding=0,
-        dilation=1,
-        groups=1,
-        layout="NCHW",
-    ):
+        activation: Activation = None,
+        stride: Ints = 1,
+        padding: Padding = 0,
+        output_padding: Ints = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+        layout: Layout = "NCHW",
+    ) -> None:
         w, groups = _spreading(w, groups, "(ic, oc/groups, kh, kw)")
         oc = w.shape[1] * groups
         stride, dilation, more = (
@@ -717,18 +733,18 @@ class ConvTranspose1d(_Sequences):
 
     def __init__(
         self,
-        w,
-        bias=None,
-        bn=None,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
         *,
-        activation=None,
-        stride=1,
-        padding=0,
-        output_padding=0,
-        dilation=1,
-        groups=1,
-        layout="NCHW",
-    ):
+        activation: Activation = None,
+        stride: int = 1,
+        padding: Padding1d = 0,
+        output_padding: int = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        layout: Layout = "NCHW",
+    ) -> None:
         w, groups = _spreading(w, groups, "(ic, oc/groups, k)")
         stride, dilation = integer(stride, "stride"), integer(dilation, "dilation")
         output_padding = integer(output_padding, "output_padding", 0)
@@ -830,9 +846,9 @@ class DepthwiseSeparable(_Layer, _core.BlockPlan):
     (1, 4, 5, 5)
     """
 
-    def __init__(self, depthwise, pointwise):
+    def __init__(self, depthwise: Conv2d, pointwise: Conv2d) -> None:
         _convolutions(depthwise=depthwise, pointwise=pointwise)
-        self._arguments = (depthwise, pointwise), {}
+        self._arguments: tuple[tuple[Conv2d, ...], dict[str, Any]] = (depthwise, pointwise), {}
         self._join(None, depthwise, pointwise)
 
     def __repr__(self):
@@ -881,7 +897,7 @@ class InvertedResidual(_Layer, _core.ResidualPlan):
     True
     """
 
-    def __init__(self, expand, depthwise, project, *, residual=True):
+    def __init__(self, expand: Conv2d | None, depthwise: Conv2d, project: Conv2d, *, residual: bool = True) -> None:
         _convolutions(expand=expand, depthwise=depthwise, project=project)
         self._arguments = (expand, depthwise, project), {"residual": bool(residual)}
         self._join(expand, depthwise, project)

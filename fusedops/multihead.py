@@ -1,8 +1,15 @@
 """Attention with its projections, the weights packed once."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from . import _core
 from .layers import Linear, _Layer, integer
 from .tokens import attention
+
+if TYPE_CHECKING:
+    from ._types import Array, Input
 
 
 class MultiheadAttention(_Layer):
@@ -46,7 +53,20 @@ class MultiheadAttention(_Layer):
     (5, 3, 8)
     """
 
-    def __init__(self, w_q, w_k, w_v, w_out, b_q=None, b_k=None, b_v=None, b_out=None, *, heads, batch_first=False):
+    def __init__(
+        self,
+        w_q: Input,
+        w_k: Input,
+        w_v: Input,
+        w_out: Input,
+        b_q: Input | None = None,
+        b_k: Input | None = None,
+        b_v: Input | None = None,
+        b_out: Input | None = None,
+        *,
+        heads: int,
+        batch_first: bool = False,
+    ) -> None:
         self._options = heads, batch_first = integer(heads, "heads"), bool(batch_first)
         named = dict(w_q=w_q, w_k=w_k, w_v=w_v, w_out=w_out)
         w = {name: _core.as_input(value, name, 2) for name, value in named.items()}
@@ -64,7 +84,16 @@ class MultiheadAttention(_Layer):
             dict(heads=heads, batch_first=batch_first),
         )
 
-    def __call__(self, x, k=None, v=None, *, mask=None, causal=False, out=None):
+    def __call__(
+        self,
+        x: Input,
+        k: Input | None = None,
+        v: Input | None = None,
+        *,
+        mask: Input | None = None,
+        causal: bool = False,
+        out: Array | None = None,
+    ) -> Array:
         heads, batch_first = self._options
         x = _core.as_input(x, "x", (2, 3))
         k = x if k is None else _core.as_input(k, "k", x.ndim)

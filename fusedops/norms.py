@@ -1,14 +1,20 @@
 """Softmax, and norms of each row, pixel or group of channels."""
 
+from __future__ import annotations
+
 from operator import index
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from . import _core
 from .layers import LAYOUTS, _choice, integer
 
+if TYPE_CHECKING:
+    from ._types import Array, Input, Layout
 
-def softmax(x, axis=-1, *, out=None):
+
+def softmax(x: Input, axis: int = -1, *, out: Array | None = None) -> Array:
     """Exponentials over their sum along an axis: ``y = exp(x - max(x)) / sum(exp(x - max(x)))``.
 
     Parameters
@@ -38,10 +44,11 @@ def softmax(x, axis=-1, *, out=None):
     array([[0.5, 0.5],
            [0. , 1. ]], dtype=float32)
     """
-    return _core.softmax(*_along(x, axis), False, out)
+    x, axis = _along(x, axis)
+    return _core.softmax(x, axis, False, out)
 
 
-def log_softmax(x, axis=-1, *, out=None):
+def log_softmax(x: Input, axis: int = -1, *, out: Array | None = None) -> Array:
     """The logarithm of :func:`softmax`: ``y = x - max(x) - log(sum(exp(x - max(x))))`` along an axis.
 
     Parameters
@@ -64,7 +71,8 @@ def log_softmax(x, axis=-1, *, out=None):
     >>> fo.log_softmax(np.array([0, -100], np.float32))
     array([   0., -100.], dtype=float32)
     """
-    return _core.softmax(*_along(x, axis), True, out)
+    x, axis = _along(x, axis)
+    return _core.softmax(x, axis, True, out)
 
 
 def _along(x, axis):
@@ -79,7 +87,15 @@ def _along(x, axis):
     return x, axis % x.ndim
 
 
-def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None, out=None):
+def layer_norm(
+    x: Input,
+    weight: Input | None = None,
+    bias: Input | None = None,
+    *,
+    eps: float = 1e-5,
+    residual: Input | None = None,
+    out: Array | None = None,
+) -> Array:
     """Each row by its own mean and variance: ``y = (s - mean(s)) / sqrt(var(s) + eps) * weight + bias``, ``s = x +
     residual``, over the last axis.
 
@@ -127,7 +143,9 @@ def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None, out=None):
     return _norm(x, weight, bias, residual, eps, out)
 
 
-def rms_norm(x, weight=None, *, eps=1e-5, residual=None, out=None):
+def rms_norm(
+    x: Input, weight: Input | None = None, *, eps: float = 1e-5, residual: Input | None = None, out: Array | None = None
+) -> Array:
     """Each row by its own size: ``y = s / sqrt(mean(s^2) + eps) * weight``, ``s = x + residual``, over the last axis.
 
     Parameters
@@ -176,7 +194,17 @@ def _eps(eps):
     return eps
 
 
-def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, layout="NCHW", out=None):
+def group_norm(
+    x: Input,
+    groups: int,
+    weight: Input | None = None,
+    bias: Input | None = None,
+    *,
+    eps: float = 1e-5,
+    residual: Input | None = None,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array:
     """Groups of channels of each image by their own mean and variance: ``y = (s - mean(s)) / sqrt(var(s) + eps) *
     weight + bias``, ``s = x + residual``.
 
@@ -224,10 +252,8 @@ def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, la
     if channels % groups:
         raise ValueError(f"x has shape {x.shape}, but groups={groups} must divide its {channels} channels")
     for name, given in ("weight", weight), ("bias", bias):
-        if given is not None and np.shape(given) != (channels,):
-            raise ValueError(
-                f"{name} has shape {np.shape(given)}, but x has shape {x.shape}: it must have shape ({channels},)"
-            )
+        if given is not None and (found := np.asarray(given).shape) != (channels,):
+            raise ValueError(f"{name} has shape {found}, but x has shape {x.shape}: it must have shape ({channels},)")
     if not last:
         return _core.norm(x, 1, groups, eps, False, weight, bias, residual, out)
     if residual is not None:
@@ -251,7 +277,15 @@ def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, la
     return np.moveaxis(_core.norm(np.moveaxis(x, -1, 1), 1, groups, eps, False, weight, bias, residual), 1, -1)
 
 
-def instance_norm(x, weight=None, bias=None, *, eps=1e-5, layout="NCHW", out=None):
+def instance_norm(
+    x: Input,
+    weight: Input | None = None,
+    bias: Input | None = None,
+    *,
+    eps: float = 1e-5,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array:
     """Each channel of each image by its own mean and variance: ``y = (x - mean(x)) / sqrt(var(x) + eps) * weight +
     bias``.
 

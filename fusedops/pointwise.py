@@ -1,13 +1,23 @@
 """Activations and batch norm as functions of their own: a pass over an array."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from . import _core, activations
 from .batchnorm import scale_and_shift, silence
 from .layers import LAYOUTS, _choice
 
+if TYPE_CHECKING:
+    from typing import Any
 
-def activation(x, activation, *, out=None):
+    from ._types import Activation, Array, Input, Layout
+    from .batchnorm import BatchNorm
+
+
+def activation(x: Input, activation: Activation, *, out: Array | None = None) -> Array:
     """An activation of each element, ``y = activation(x)``.
 
     Behind a product or convolution it costs nothing as that operation's `activation`; this is the pass for the rest.
@@ -52,7 +62,9 @@ def activation(x, activation, *, out=None):
     return _core.activated(x, parsed, out)
 
 
-def batch_norm(x, bn, *, activation=None, layout="NCHW", out=None):
+def batch_norm(
+    x: Input, bn: BatchNorm, *, activation: Activation = None, layout: Layout = "NCHW", out: Array | None = None
+) -> Array:
     """A batch norm with the statistics of training, and the activation behind it: ``y = activation(gamma (x - mean) /
     sqrt(var + eps) + beta)``.
 
@@ -102,7 +114,9 @@ def batch_norm(x, bn, *, activation=None, layout="NCHW", out=None):
     return _core.affine(x, x.ndim - 1 if layout == "NHWC" else 1, scale, shift, parsed, out)
 
 
-def normed_operands(x, bn, activation, layout):
+def normed_operands(
+    x: Input, bn: BatchNorm, activation: Activation, layout: Layout
+) -> tuple[Array, Array, Array, tuple[Any, ...]]:
     """x, scale and shift in float32, and the activation parsed; or the error that says what is wrong."""
     x, last = _core.as_input(x, "x"), _choice(layout, "layout", LAYOUTS) == "NHWC"
     if x.ndim < 2:

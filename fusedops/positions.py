@@ -1,16 +1,25 @@
 """Functions whose options are given by name: who gives one in order, or one that there is not, is told what to write."""
 
+from __future__ import annotations
+
 from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    Function = TypeVar("Function")
 
 
-def options_by_name(function):
+def options_by_name(function: Function) -> Function:
     """The function, with errors for too many arguments in order and for unknown names that say how to pass them."""
-    code = function.__code__
+    plain: Any = function
+    code = plain.__code__
     most, last = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     inputs, options = code.co_varnames[:most], code.co_varnames[most:last]
-    known, title = frozenset((*inputs, *options)), function.__name__
+    known, title = frozenset((*inputs, *options)), plain.__name__
 
-    @wraps(function)
+    @wraps(plain)
     def checked(*arrays, **named):
         if len(arrays) > most:
             call = ", ".join([*inputs, f"{options[0]}=..."])
@@ -20,7 +29,7 @@ def options_by_name(function):
                 f"the others with their names, {title}({call}); the names are {', '.join(options)}"
             )
         try:
-            return function(*arrays, **named)
+            return plain(*arrays, **named)
         except TypeError:
             if unknown := sorted(named.keys() - known):
                 raise TypeError(
@@ -28,4 +37,5 @@ def options_by_name(function):
                 ) from None
             raise
 
-    return checked
+    result: Any = checked
+    return result

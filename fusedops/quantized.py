@@ -1,6 +1,8 @@
 """Eight bits: tensors of uint8 and int8, and layers that compute on them with everything that follows fused in."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -8,6 +10,15 @@ from . import _core, activations
 from .batchnorm import scale_and_bias
 from .layers import _bias, _kept, _Layer, windows
 from .positions import options_by_name
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import DTypeLike, NDArray
+
+    from ._types import Activation, Array, Bytes, Input, Ints, Layout, Padding
+    from .batchnorm import BatchNorm
+
 
 __all__ = ["QConv2d", "QLinear", "Quantization", "dequantize", "qconv2d", "qlinear", "quantize"]
 
@@ -30,11 +41,11 @@ class Quantization(NamedTuple):
     array([  0, 128, 131, 255], dtype=uint8)
     """
 
-    scale: float
-    zero_point: int = 0
+    scale: float | NDArray[Any]
+    zero_point: int | NDArray[Any] = 0
 
 
-def between(least, most):
+def between(least: float, most: float) -> Quantization:
     """The Quantization to uint8 of a range that holds 0."""
     scale = np.float32((most - least) / 255)
     if not scale >= np.finfo(np.float32).tiny:
@@ -108,7 +119,7 @@ def _dtype(dtype):
     return dtype
 
 
-def quantize(x, q, dtype=np.uint8, *, out=None):
+def quantize(x: Input, q: Quantization, dtype: DTypeLike = np.uint8, *, out: Bytes | None = None) -> NDArray[Any]:
     """Floats as bytes: ``y = saturate(round(x / scale) + zero_point)``, halves to even.
 
     Parameters
@@ -155,10 +166,11 @@ def quantize(x, q, dtype=np.uint8, *, out=None):
         if out is None
         else _core.checked_byte_out(out, x.shape, (np.dtype(np.uint8), np.dtype(np.int8)))
     )
-    return _core.convert(x, *_rows(q, "q", x.shape, y.dtype), y)
+    scale, zero_point = _rows(q, "q", x.shape, y.dtype)
+    return _core.convert(x, scale, zero_point, y)
 
 
-def dequantize(x, q, *, out=None):
+def dequantize(x: Input, q: Quantization, *, out: Array | None = None) -> Array:
     """Bytes as floats: ``y = scale * (x - zero_point)``.
 
     Parameters
@@ -187,7 +199,8 @@ def dequantize(x, q, *, out=None):
     """
     x = _core.as_bytes(x, "x", "dequantize")
     y = np.empty(x.shape, np.float32) if out is None else _core.checked_out(out, x.shape)
-    return _core.convert(x, *_rows(q, "q", x.shape, x.dtype), y)
+    scale, zero_point = _rows(q, "q", x.shape, x.dtype)
+    return _core.convert(x, scale, zero_point, y)
 
 
 def _weights(w, w_q, ndim, bias, bn):
@@ -226,7 +239,7 @@ def _short(w):
     return w
 
 
-def symmetric(w):
+def symmetric(w: Array) -> Quantization:
     """Float32 weights by int8: for each output channel the least scale that holds them in -127..127."""
     most = np.abs(w.reshape(len(w), -1)).max(1, initial=0) if w.size else np.zeros(len(w), np.float32)
     if not np.isfinite(most).all():
@@ -292,7 +305,18 @@ class QLinear(_Layer, _core.QLinearPlan):
     array([[-1.,  0.,  1.]], dtype=float32)
     """
 
-    def __init__(self, w, bias=None, bn=None, *, x_q=None, w_q=None, y_q=None, residual_q=None, activation=None):
+    def __init__(
+        self,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
+        *,
+        x_q: Quantization | None = None,
+        w_q: Quantization | None = None,
+        y_q: Quantization | None = None,
+        residual_q: Quantization | None = None,
+        activation: Activation = None,
+    ) -> None:
         w, scale, bias = _weights(w, w_q, 2, bias, bn)
         bias = _bias(bias, len(w))
         parsed = activations.parse(activation, len(w))
@@ -354,21 +378,21 @@ class QConv2d(_Layer, _core.QConv2dPlan):
 
     def __init__(
         self,
-        w,
-        bias=None,
-        bn=None,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
         *,
-        x_q,
-        w_q=None,
-        y_q=None,
-        residual_q=None,
-        activation=None,
-        stride=1,
-        padding=0,
-        dilation=1,
-        groups=1,
-        layout="NCHW",
-    ):
+        x_q: Quantization,
+        w_q: Quantization | None = None,
+        y_q: Quantization | None = None,
+        residual_q: Quantization | None = None,
+        activation: Activation = None,
+        stride: Ints = 1,
+        padding: Padding = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+        layout: Layout = "NCHW",
+    ) -> None:
         if x_q is None:
             raise TypeError("x_q must be a Quantization(scale, zero_point), not None: images are bytes")
         w, scale, bias = _weights(w, w_q, 4, bias, bn)
@@ -403,23 +427,23 @@ class QConv2d(_Layer, _core.QConv2dPlan):
 
 @options_by_name
 def qconv2d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    x_q,
-    w_q,
-    y_q=None,
-    bias=None,
-    activation=None,
-    residual=None,
-    residual_q=None,
-    stride=1,
-    padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    out=None,
-):
+    x_q: Quantization,
+    w_q: Quantization,
+    y_q: Quantization | None = None,
+    bias: Input | None = None,
+    activation: Activation = None,
+    residual: Input | None = None,
+    residual_q: Quantization | None = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]:
     """2-D convolution in 8 bits: ``y = activation(conv(x, w) + bias + residual)``, products summed exactly in 32 bits.
 
     Parameters
@@ -490,7 +514,19 @@ def qconv2d(
 
 
 @options_by_name
-def qlinear(x, w, *, x_q=None, w_q, y_q=None, bias=None, activation=None, residual=None, residual_q=None, out=None):
+def qlinear(
+    x: Input,
+    w: Input,
+    *,
+    x_q: Quantization | None = None,
+    w_q: Quantization,
+    y_q: Quantization | None = None,
+    bias: Input | None = None,
+    activation: Activation = None,
+    residual: Input | None = None,
+    residual_q: Quantization | None = None,
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]:
     """Fully connected layer in 8 bits: ``y = activation(x w^T + bias + residual)``, products summed exactly in 32 bits.
 
     Parameters

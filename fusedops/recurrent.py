@@ -1,9 +1,20 @@
 """Recurrent networks: cells, sequences and streams, and the one-shot functions for each."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from . import _core, activations, recurrent_weights
 from .layers import _kept, _Layer, halves_of, integer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Literal
+
+    from ._types import Activation, Array, Direction, Input, OptionalWeights, Weights
+
 
 _KINDS = _core.CELLS
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
@@ -139,7 +150,16 @@ class RNNCell(_Cell, _core.CellPlan):
     array([[2., 0.]], dtype=float32)
     """
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", clip=None):
+    def __init__(
+        self,
+        w_ih: Input,
+        w_hh: Input,
+        b_ih: Input | None = None,
+        b_hh: Input | None = None,
+        *,
+        activation: Activation = "tanh",
+        clip: float | None = None,
+    ) -> None:
         w, parsed = _weights("RNN", w_ih, w_hh, b_ih, b_hh), _activation(activation)
         self._arguments = w[:4], dict(activation=_kept(activation, parsed), clip=clip)
         self._pack(_KINDS["RNN"], *w, (parsed,) * 3, False, _clip(clip), np.inf)
@@ -202,8 +222,18 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
     """
 
     def __init__(
-        self, w_ih, w_hh, b_ih=None, b_hh=None, *, w_hr=None, peephole=None, clip=None, cell_clip=None, activations=None
-    ):
+        self,
+        w_ih: Input,
+        w_hh: Input,
+        b_ih: Input | None = None,
+        b_hh: Input | None = None,
+        *,
+        w_hr: Input | None = None,
+        peephole: Input | None = None,
+        clip: float | None = None,
+        cell_clip: float | None = None,
+        activations: Sequence[Activation] | None = None,
+    ) -> None:
         w, (kept, functions) = _weights("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole), _functions("LSTM", activations)
         self._arguments = w[:4], dict(w_hr=w[4], peephole=w[5], clip=clip, cell_clip=cell_clip, activations=kept)
         self._pack(_KINDS["LSTM"], *w, functions, False, _clip(clip), _clip(cell_clip, "cell_clip"))
@@ -259,7 +289,17 @@ class GRUCell(_Cell, _core.CellPlan):
     array([[0.5, 0.5]], dtype=float32)
     """
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, clip=None, activations=None):
+    def __init__(
+        self,
+        w_ih: Input,
+        w_hh: Input,
+        b_ih: Input | None = None,
+        b_hh: Input | None = None,
+        *,
+        reset_after: bool = True,
+        clip: float | None = None,
+        activations: Sequence[Activation] | None = None,
+    ) -> None:
         w, (kept, functions) = _weights("GRU", w_ih, w_hh, b_ih, b_hh), _functions("GRU", activations)
         reset_after = bool(reset_after)
         self._arguments = w[:4], dict(reset_after=reset_after, clip=clip, activations=kept)
@@ -319,7 +359,7 @@ class _Sequence(_Layer):
         ]
         return f"{type(self).__name__}({', '.join(shown)}, {self.cells[0]!r})"
 
-    def stream(self, batch=1):
+    def stream(self, batch: int = 1) -> _core.Stream:
         """A stepper that keeps its state between calls.
 
         Its outputs have the bits of the whole sequence at once.
@@ -350,7 +390,8 @@ class _Sequence(_Layer):
         batch = integer(batch, "batch")
         if self._options[0] or self._options[1]:
             raise ValueError("a stream cannot run backwards: it needs a layer without bidirectional and reverse")
-        return _core.Stream(self, batch)
+        layer: Any = self  # a SequencePlan
+        return _core.Stream(layer, batch)
 
 
 def _assembled(cls, cells, options, added):
@@ -404,24 +445,40 @@ class RNN(_Sequence, _core.SequencePlan):
 
     def __init__(
         self,
-        w_ih,
-        w_hh,
-        b_ih=None,
-        b_hh=None,
+        w_ih: Weights,
+        w_hh: Weights,
+        b_ih: OptionalWeights = None,
+        b_hh: OptionalWeights = None,
         *,
-        num_layers=1,
-        bidirectional=False,
-        reverse=False,
-        batch_first=False,
-        activation="tanh",
-        clip=None,
-    ):
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        reverse: bool = False,
+        batch_first: bool = False,
+        activation: Activation = "tanh",
+        clip: float | None = None,
+    ) -> None:
         each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         cells = [RNNCell(**w, activation=activation, clip=clip) for w in each]
         self._assemble(cells, bidirectional, reverse, batch_first)
 
+    if TYPE_CHECKING:  # the binding's, with the types of its states
+
+        def __call__(
+            self, x: Input, state: Input | None = None, lengths: Input | None = None, out: Array | None = None
+        ) -> tuple[Array, Array]: ...
+
     @classmethod
-    def from_onnx(cls, w, r, b=None, *, direction="forward", layout=0, activation="tanh", clip=None):
+    def from_onnx(
+        cls,
+        w: Input,
+        r: Input,
+        b: Input | None = None,
+        *,
+        direction: Direction = "forward",
+        layout: Literal[0, 1] = 0,
+        activation: Activation = "tanh",
+        clip: float | None = None,
+    ) -> RNN:
         """The layer of an ONNX node RNN with these inputs and attributes.
 
         Parameters
@@ -450,11 +507,11 @@ class RNN(_Sequence, _core.SequencePlan):
         RNN(num_layers=1, RNNCell(3 -> 2, bias=False, activation='tanh', kernel='... gemm and gates'))
         """
         weights = recurrent_weights.of_onnx("RNN", w, r, b)
-        options = recurrent_weights.direction(direction, len(w), layout)
+        options = recurrent_weights.direction(direction, len(np.asarray(w)), layout)
         return cls(**weights, **options, activation=activation, clip=clip)
 
     @classmethod
-    def from_keras(cls, *weights, activation="tanh", batch_first=True):
+    def from_keras(cls, *weights, activation: Activation = "tanh", batch_first: bool = True) -> RNN:
         """The layer of a Keras SimpleRNN, or of a Bidirectional one, from its ``get_weights()``.
 
         Parameters
@@ -516,31 +573,51 @@ class LSTM(_Sequence, _core.SequencePlan):
 
     def __init__(
         self,
-        w_ih,
-        w_hh,
-        b_ih=None,
-        b_hh=None,
+        w_ih: Weights,
+        w_hh: Weights,
+        b_ih: OptionalWeights = None,
+        b_hh: OptionalWeights = None,
         *,
-        num_layers=1,
-        bidirectional=False,
-        reverse=False,
-        batch_first=False,
-        w_hr=None,
-        peephole=None,
-        clip=None,
-        cell_clip=None,
-        activations=None,
-    ):
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        reverse: bool = False,
+        batch_first: bool = False,
+        w_hr: OptionalWeights = None,
+        peephole: OptionalWeights = None,
+        clip: float | None = None,
+        cell_clip: float | None = None,
+        activations: Sequence[Activation] | None = None,
+    ) -> None:
         each = _each_layer(
             num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, w_hr=w_hr, peephole=peephole
         )
         cells = [LSTMCell(**w, clip=clip, cell_clip=cell_clip, activations=activations) for w in each]
         self._assemble(cells, bidirectional, reverse, batch_first)
 
+    if TYPE_CHECKING:  # the binding's, with the types of its states
+
+        def __call__(
+            self,
+            x: Input,
+            state: tuple[Input, Input] | None = None,
+            lengths: Input | None = None,
+            out: Array | None = None,
+        ) -> tuple[Array, tuple[Array, Array]]: ...
+
     @classmethod
     def from_onnx(
-        cls, w, r, b=None, p=None, *, direction="forward", layout=0, clip=None, cell_clip=None, activations=None
-    ):
+        cls,
+        w: Input,
+        r: Input,
+        b: Input | None = None,
+        p: Input | None = None,
+        *,
+        direction: Direction = "forward",
+        layout: Literal[0, 1] = 0,
+        clip: float | None = None,
+        cell_clip: float | None = None,
+        activations: Sequence[Activation] | None = None,
+    ) -> LSTM:
         """The layer of an ONNX node LSTM with these inputs and attributes.
 
         Parameters
@@ -571,11 +648,11 @@ class LSTM(_Sequence, _core.SequencePlan):
         LSTM(num_layers=1, LSTMCell(3 -> 2, bias=False, kernel='... gemm and gates'))
         """
         weights = recurrent_weights.of_onnx("LSTM", w, r, b, p)
-        options = recurrent_weights.direction(direction, len(w), layout)
+        options = recurrent_weights.direction(direction, len(np.asarray(w)), layout)
         return cls(**weights, **options, clip=clip, cell_clip=cell_clip, activations=activations)
 
     @classmethod
-    def from_keras(cls, *weights, batch_first=True):
+    def from_keras(cls, *weights, batch_first: bool = True) -> LSTM:
         """The layer of a Keras LSTM, or of a Bidirectional one, from its ``get_weights()``: gates i f c o.
 
         Parameters
@@ -636,27 +713,42 @@ class GRU(_Sequence, _core.SequencePlan):
 
     def __init__(
         self,
-        w_ih,
-        w_hh,
-        b_ih=None,
-        b_hh=None,
+        w_ih: Weights,
+        w_hh: Weights,
+        b_ih: OptionalWeights = None,
+        b_hh: OptionalWeights = None,
         *,
-        num_layers=1,
-        bidirectional=False,
-        reverse=False,
-        batch_first=False,
-        reset_after=True,
-        clip=None,
-        activations=None,
-    ):
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        reverse: bool = False,
+        batch_first: bool = False,
+        reset_after: bool = True,
+        clip: float | None = None,
+        activations: Sequence[Activation] | None = None,
+    ) -> None:
         each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         cells = [GRUCell(**w, reset_after=reset_after, clip=clip, activations=activations) for w in each]
         self._assemble(cells, bidirectional, reverse, batch_first)
 
+    if TYPE_CHECKING:  # the binding's, with the types of its states
+
+        def __call__(
+            self, x: Input, state: Input | None = None, lengths: Input | None = None, out: Array | None = None
+        ) -> tuple[Array, Array]: ...
+
     @classmethod
     def from_onnx(
-        cls, w, r, b=None, *, direction="forward", layout=0, linear_before_reset=0, clip=None, activations=None
-    ):
+        cls,
+        w: Input,
+        r: Input,
+        b: Input | None = None,
+        *,
+        direction: Direction = "forward",
+        layout: Literal[0, 1] = 0,
+        linear_before_reset: Literal[0, 1] = 0,
+        clip: float | None = None,
+        activations: Sequence[Activation] | None = None,
+    ) -> GRU:
         """The layer of an ONNX node GRU with these inputs and attributes.
 
         Parameters
@@ -689,11 +781,11 @@ class GRU(_Sequence, _core.SequencePlan):
         GRU(num_layers=1, GRUCell(3 -> 2, bias=False, reset_after=False, kernel='... gemm and gates'))
         """
         weights = recurrent_weights.of_onnx("GRU", w, r, b)
-        options = recurrent_weights.direction(direction, len(w), layout)
+        options = recurrent_weights.direction(direction, len(np.asarray(w)), layout)
         return cls(**weights, **options, reset_after=bool(linear_before_reset), clip=clip, activations=activations)
 
     @classmethod
-    def from_keras(cls, *weights, reset_after=True, batch_first=True):
+    def from_keras(cls, *weights, reset_after: bool = True, batch_first: bool = True) -> GRU:
         """The layer of a Keras GRU, or of a Bidirectional one, from its ``get_weights()``: gates in the order z r h.
 
         Parameters
@@ -724,7 +816,17 @@ class GRU(_Sequence, _core.SequencePlan):
         return cls(**recurrent_weights.of_keras("GRU", weights), reset_after=reset_after, batch_first=batch_first)
 
 
-def rnn_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", out=None):
+def rnn_cell(
+    x: Input,
+    h: Input,
+    w_ih: Input,
+    w_hh: Input,
+    b_ih: Input | None = None,
+    b_hh: Input | None = None,
+    *,
+    activation: Activation = "tanh",
+    out: Array | None = None,
+) -> Array:
     """One step of a simple recurrent layer: ``h' = activation(w_ih x + b_ih + w_hh h + b_hh)``.
 
     Parameters
@@ -757,7 +859,17 @@ def rnn_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", out=N
     return RNNCell(w_ih, w_hh, b_ih, b_hh, activation=activation)(x, h, out)
 
 
-def lstm_cell(x, h, c, w_ih, w_hh, b_ih=None, b_hh=None, *, out=None):
+def lstm_cell(
+    x: Input,
+    h: Input,
+    c: Input,
+    w_ih: Input,
+    w_hh: Input,
+    b_ih: Input | None = None,
+    b_hh: Input | None = None,
+    *,
+    out: tuple[Array, Array] | None = None,
+) -> tuple[Array, Array]:
     """One step of an LSTM: ``(h', c')``, with gates in PyTorch's order i f g o.
 
     ``i, f, g, o = w_ih x + b_ih + w_hh h + b_hh``, ``c' = sigmoid(f) c + sigmoid(i) tanh(g)``, ``h' = sigmoid(o)
@@ -795,7 +907,17 @@ def lstm_cell(x, h, c, w_ih, w_hh, b_ih=None, b_hh=None, *, out=None):
     return LSTMCell(w_ih, w_hh, b_ih, b_hh)(x, h, c, out)
 
 
-def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=None):
+def gru_cell(
+    x: Input,
+    h: Input,
+    w_ih: Input,
+    w_hh: Input,
+    b_ih: Input | None = None,
+    b_hh: Input | None = None,
+    *,
+    reset_after: bool = True,
+    out: Array | None = None,
+) -> Array:
     """One step of a GRU: ``h'``, with gates in PyTorch's order r z n.
 
     ``r, z = sigmoid(w_ih x + b_ih + w_hh h + b_hh)``, ``n = tanh(w_in x + b_in + r (w_hn h + b_hn))``,
@@ -831,7 +953,18 @@ def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=No
     return GRUCell(w_ih, w_hh, b_ih, b_hh, reset_after=reset_after)(x, h, out)
 
 
-def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
+def rnn(
+    x: Input,
+    state: Input | None,
+    w_ih: Weights,
+    w_hh: Weights,
+    b_ih: OptionalWeights = None,
+    b_hh: OptionalWeights = None,
+    *,
+    lengths: Input | None = None,
+    out: Array | None = None,
+    **options,
+) -> tuple[Array, Array]:
     """Simple recurrent layers over a sequence: ``(y, state)``, where ``y[t] = activation(w_ih x[t] + b_ih + w_hh y[t-1]
     + b_hh)``.
 
@@ -869,7 +1002,18 @@ def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, *
     return RNN(w_ih, w_hh, b_ih, b_hh, **options)(x, state, lengths, out)
 
 
-def lstm(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
+def lstm(
+    x: Input,
+    state: tuple[Input, Input] | None,
+    w_ih: Weights,
+    w_hh: Weights,
+    b_ih: OptionalWeights = None,
+    b_hh: OptionalWeights = None,
+    *,
+    lengths: Input | None = None,
+    out: Array | None = None,
+    **options,
+) -> tuple[Array, tuple[Array, Array]]:
     """LSTM layers over a sequence: ``(y, (h, c))``, where ``y[t], c[t] = lstm_cell(x[t], y[t-1], c[t-1])``.
 
     Parameters
@@ -903,7 +1047,18 @@ def lstm(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, 
     return LSTM(w_ih, w_hh, b_ih, b_hh, **options)(x, state, lengths, out)
 
 
-def gru(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
+def gru(
+    x: Input,
+    state: Input | None,
+    w_ih: Weights,
+    w_hh: Weights,
+    b_ih: OptionalWeights = None,
+    b_hh: OptionalWeights = None,
+    *,
+    lengths: Input | None = None,
+    out: Array | None = None,
+    **options,
+) -> tuple[Array, Array]:
     """GRU layers over a sequence: ``(y, state)``, where ``y[t] = gru_cell(x[t], y[t-1])``.
 
     Parameters

@@ -6,12 +6,40 @@ memory. The passes run in place, which is as kind to the caches as passes can be
 bias into the kernel, as frameworks do with a frozen network, and keeps residual, activation and a cell's gates apart.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from . import _core, activations, functional, layers, pointwise, quantized, recurrent, tokens, volumes
 from .batchnorm import fold_batch_norm, scale_and_shift, silence
 from .bfloat16 import rounded
 from .positions import options_by_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from ._types import (
+        Activation,
+        Algorithm,
+        Array,
+        Input,
+        Ints,
+        Layout,
+        OptionalWeights,
+        Padding,
+        Padding1d,
+        Padding3d,
+        Precision,
+        Triple,
+        Weights,
+    )
+    from .batchnorm import BatchNorm
+    from .quantized import Quantization
 
 
 class _Unfused:
@@ -35,7 +63,7 @@ class _Unfused:
         if activation is not None:
             self._after.append({"activation": parsed})
 
-    def __call__(self, x, residual=None, out=None):
+    def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array:
         if residual is not None:
             residual = _core.as_input(residual, "residual")
         direct = self._in_place(out, residual)
@@ -104,8 +132,17 @@ def _operand(w, bias, precision):
 class Linear(_Unfused):
     """:class:`fusedops.Linear`, unfused."""
 
-    def __init__(self, w, bias=None, *, activation=None, precision="float32", fold_bn=False):
-        w, bias, rounds = _operand(*_widened(w, bias, 2), precision)
+    def __init__(
+        self,
+        w: Input,
+        bias: Input | None = None,
+        *,
+        activation: Activation = None,
+        precision: Precision = "float32",
+        fold_bn: bool = False,
+    ) -> None:
+        w, bias = _widened(w, bias, 2)
+        w, bias, rounds = _operand(w, bias, precision)
         super().__init__(lambda bias: layers.Linear(w, bias), w.shape[0], True, bias, None, activation, fold_bn, rounds)
 
 
@@ -114,20 +151,20 @@ class Conv2d(_Unfused):
 
     def __init__(
         self,
-        w,
-        bias=None,
-        bn=None,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
         *,
-        activation=None,
-        stride=1,
-        padding=0,
-        dilation=1,
-        groups=1,
-        layout="NCHW",
-        algorithm="auto",
-        precision="float32",
-        fold_bn=False,
-    ):
+        activation: Activation = None,
+        stride: Ints = 1,
+        padding: Padding = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+        layout: Layout = "NCHW",
+        algorithm: Algorithm = "auto",
+        precision: Precision = "float32",
+        fold_bn: bool = False,
+    ) -> None:
         w, bias = _widened(w, bias, 4)
         if fold_bn and bn is not None:
             w, bias = fold_batch_norm(w, bias, bn)
@@ -154,20 +191,20 @@ class Conv1d(_Unfused):
 
     def __init__(
         self,
-        w,
-        bias=None,
-        bn=None,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
         *,
-        activation=None,
-        stride=1,
-        padding=0,
-        dilation=1,
-        groups=1,
-        layout="NCHW",
-        algorithm="auto",
-        precision="float32",
-        fold_bn=False,
-    ):
+        activation: Activation = None,
+        stride: int = 1,
+        padding: Padding1d = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        layout: Layout = "NCHW",
+        algorithm: Algorithm = "auto",
+        precision: Precision = "float32",
+        fold_bn: bool = False,
+    ) -> None:
         w, bias = _widened(w, bias, 3)
         if fold_bn and bn is not None:
             w, bias = fold_batch_norm(w, bias, bn)
@@ -194,19 +231,19 @@ class ConvTranspose2d(_Unfused):
 
     def __init__(
         self,
-        w,
-        bias=None,
-        bn=None,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
         *,
-        activation=None,
-        stride=1,
-        padding=0,
-        output_padding=0,
-        dilation=1,
-        groups=1,
-        layout="NCHW",
-        fold_bn=False,
-    ):
+        activation: Activation = None,
+        stride: Ints = 1,
+        padding: Padding = 0,
+        output_padding: Ints = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+        layout: Layout = "NCHW",
+        fold_bn: bool = False,
+    ) -> None:
         w = _core.as_input(w, "w", 4)
         channels = w.shape[1] * layers.integer(groups, "groups")
 
@@ -231,19 +268,19 @@ class ConvTranspose1d(_Unfused):
 
     def __init__(
         self,
-        w,
-        bias=None,
-        bn=None,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
         *,
-        activation=None,
-        stride=1,
-        padding=0,
-        output_padding=0,
-        dilation=1,
-        groups=1,
-        layout="NCHW",
-        fold_bn=False,
-    ):
+        activation: Activation = None,
+        stride: int = 1,
+        padding: Padding1d = 0,
+        output_padding: int = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        layout: Layout = "NCHW",
+        fold_bn: bool = False,
+    ) -> None:
         w = _core.as_input(w, "w", 3)
         channels = w.shape[1] * layers.integer(groups, "groups")
 
@@ -265,22 +302,22 @@ class ConvTranspose1d(_Unfused):
 
 @options_by_name
 def conv1d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    bias=None,
-    bn=None,
-    residual=None,
-    activation=None,
-    stride=1,
-    padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    algorithm="auto",
-    out=None,
-    fold_bn=False,
-):
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: int = 1,
+    padding: Padding1d = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    algorithm: Algorithm = "auto",
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array:
     """:func:`fusedops.conv1d`, unfused."""
     layer = Conv1d(
         w,
@@ -300,22 +337,22 @@ def conv1d(
 
 @options_by_name
 def conv_transpose2d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    bias=None,
-    bn=None,
-    residual=None,
-    activation=None,
-    stride=1,
-    padding=0,
-    output_padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    out=None,
-    fold_bn=False,
-):
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    output_padding: Ints = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array:
     """:func:`fusedops.conv_transpose2d`, unfused."""
     layer = ConvTranspose2d(
         w,
@@ -335,22 +372,22 @@ def conv_transpose2d(
 
 @options_by_name
 def conv_transpose1d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    bias=None,
-    bn=None,
-    residual=None,
-    activation=None,
-    stride=1,
-    padding=0,
-    output_padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    out=None,
-    fold_bn=False,
-):
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: int = 1,
+    padding: Padding1d = 0,
+    output_padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array:
     """:func:`fusedops.conv_transpose1d`, unfused."""
     layer = ConvTranspose1d(
         w,
@@ -370,21 +407,21 @@ def conv_transpose1d(
 
 @options_by_name
 def conv3d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    bias=None,
-    bn=None,
-    residual=None,
-    activation=None,
-    stride=1,
-    padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    out=None,
-    fold_bn=False,
-):
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: Triple = 1,
+    padding: Padding3d = 0,
+    dilation: Triple = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array:
     """:func:`fusedops.conv3d`, unfused."""
     w = _core.as_input(w, "w", 5)
     if fold_bn and bn is not None:
@@ -398,7 +435,9 @@ def conv3d(
     return _Unfused(kernel, w.shape[0], layout == "NHWC", bias, bn, activation, fold_bn)(x, residual, out)
 
 
-def batch_norm(x, bn, *, activation=None, layout="NCHW", out=None):
+def batch_norm(
+    x: Input, bn: BatchNorm, *, activation: Activation = None, layout: Layout = "NCHW", out: Array | None = None
+) -> Array:
     """:func:`fusedops.batch_norm`, the activation in a pass of its own."""
     parsed = pointwise.normed_operands(x, bn, activation, layout)[3]
     y = functional.batch_norm(x, bn, layout=layout, out=out)
@@ -419,23 +458,52 @@ def _added(x, residual):
     return y
 
 
-def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None, out=None):
+def layer_norm(
+    x: Input,
+    weight: Input | None = None,
+    bias: Input | None = None,
+    *,
+    eps: float = 1e-5,
+    residual: Input | None = None,
+    out: Array | None = None,
+) -> Array:
     """:func:`fusedops.layer_norm`, the residual added in a pass of its own."""
     return functional.layer_norm(_added(x, residual), weight, bias, eps=eps, out=out)
 
 
-def rms_norm(x, weight=None, *, eps=1e-5, residual=None, out=None):
+def rms_norm(
+    x: Input, weight: Input | None = None, *, eps: float = 1e-5, residual: Input | None = None, out: Array | None = None
+) -> Array:
     """:func:`fusedops.rms_norm`, the residual added in a pass of its own."""
     return functional.rms_norm(_added(x, residual), weight, eps=eps, out=out)
 
 
-def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, layout="NCHW", out=None):
+def group_norm(
+    x: Input,
+    groups: int,
+    weight: Input | None = None,
+    bias: Input | None = None,
+    *,
+    eps: float = 1e-5,
+    residual: Input | None = None,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array:
     """:func:`fusedops.group_norm`, the residual added in a pass of its own."""
     return functional.group_norm(_added(x, residual), groups, weight, bias, eps=eps, layout=layout, out=out)
 
 
 @options_by_name
-def attention(q, k, v, *, mask=None, causal=False, scale=None, out=None):
+def attention(
+    q: Input,
+    k: Input,
+    v: Input,
+    *,
+    mask: Input | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    out: Array | None = None,
+) -> Array:
     """:func:`fusedops.attention`, unfused: the scores of all queries for all keys, the mask, the softmax and the
     product with the values, each in memory."""
     q, k, v, mask, scale, one = tokens.operands(q, k, v, mask, scale)
@@ -484,22 +552,22 @@ def _delivered(y, out):
 
 @options_by_name
 def conv2d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    bias=None,
-    bn=None,
-    residual=None,
-    activation=None,
-    stride=1,
-    padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    algorithm="auto",
-    out=None,
-    fold_bn=False,
-):
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    algorithm: Algorithm = "auto",
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array:
     """:func:`fusedops.conv2d`, unfused."""
     layer = Conv2d(
         w,
@@ -519,21 +587,21 @@ def conv2d(
 
 @options_by_name
 def conv_bn_relu(
-    x,
-    w,
-    bn=None,
+    x: Input,
+    w: Input,
+    bn: BatchNorm | None = None,
     *,
-    bias=None,
-    residual=None,
-    stride=1,
-    padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    algorithm="auto",
-    out=None,
-    fold_bn=False,
-):
+    bias: Input | None = None,
+    residual: Input | None = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    algorithm: Algorithm = "auto",
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array:
     """:func:`fusedops.conv_bn_relu`, unfused."""
     return conv2d(
         x,
@@ -555,20 +623,20 @@ def conv_bn_relu(
 
 @options_by_name
 def depthwise_conv2d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    bias=None,
-    bn=None,
-    residual=None,
-    activation=None,
-    stride=1,
-    padding=0,
-    dilation=1,
-    layout="NCHW",
-    out=None,
-    fold_bn=False,
-):
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array:
     """:func:`fusedops.depthwise_conv2d`, unfused."""
     x, w, channels = functional.depthwise_operands(x, w, layout)
     return conv2d(
@@ -590,8 +658,19 @@ def depthwise_conv2d(
 
 @options_by_name
 def depthwise_conv_bn_relu(
-    x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, layout="NCHW", out=None, fold_bn=False
-):
+    x: Input,
+    w: Input,
+    bn: BatchNorm | None = None,
+    *,
+    bias: Input | None = None,
+    residual: Input | None = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array:
     """:func:`fusedops.depthwise_conv_bn_relu`, unfused."""
     return depthwise_conv2d(
         x,
@@ -610,13 +689,31 @@ def depthwise_conv_bn_relu(
 
 
 @options_by_name
-def linear(x, w, bias=None, *, residual=None, activation=None, out=None, fold_bn=False):
+def linear(
+    x: Input,
+    w: Input,
+    bias: Input | None = None,
+    *,
+    residual: Input | None = None,
+    activation: Activation = None,
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array:
     """:func:`fusedops.linear`, unfused."""
     return Linear(w, bias, activation=activation, fold_bn=fold_bn)(x, residual, out)
 
 
 @options_by_name
-def gemm(a, b, *, bias=None, residual=None, activation=None, out=None, fold_bn=False):
+def gemm(
+    a: Input,
+    b: Input,
+    *,
+    bias: Input | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array:
     """:func:`fusedops.gemm`, unfused."""
     a, b = functional.gemm_operands(a, b)
     return linear(a, b.T, bias, residual=residual, activation=activation, out=out, fold_bn=fold_bn)
@@ -687,7 +784,17 @@ def _written(y, out):
 class RNNCell(_UnfusedCell):
     """:class:`fusedops.RNNCell`, unfused."""
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", clip=None, fold_bn=False):
+    def __init__(
+        self,
+        w_ih: Input,
+        w_hh: Input,
+        b_ih: Input | None = None,
+        b_hh: Input | None = None,
+        *,
+        activation: Activation = "tanh",
+        clip: float | None = None,
+        fold_bn: bool = False,
+    ) -> None:
         super().__init__("RNN", w_ih, w_hh, b_ih, b_hh, clip=clip, fold_bn=fold_bn)
         self._activation = recurrent._activation(activation)
 
@@ -696,7 +803,7 @@ class RNNCell(_UnfusedCell):
         self._apply(of_x, self._activation)
         return (of_x,)
 
-    def __call__(self, x, h, out=None):
+    def __call__(self, x: Input, h: Input, out: Array | None = None) -> Array:
         return _written(super().__call__(x, h)[0], out)
 
 
@@ -704,8 +811,18 @@ class LSTMCell(_UnfusedCell):
     """:class:`fusedops.LSTMCell`, unfused."""
 
     def __init__(
-        self, w_ih, w_hh, b_ih=None, b_hh=None, *, w_hr=None, peephole=None, clip=None, activations=None, fold_bn=False
-    ):
+        self,
+        w_ih: Input,
+        w_hh: Input,
+        b_ih: Input | None = None,
+        b_hh: Input | None = None,
+        *,
+        w_hr: Input | None = None,
+        peephole: Input | None = None,
+        clip: float | None = None,
+        activations: Sequence[Activation] | None = None,
+        fold_bn: bool = False,
+    ) -> None:
         super().__init__("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole, clip=clip, fold_bn=fold_bn)
         _, (self._of_new, self._of_gates, self._of_out) = recurrent._functions("LSTM", activations)
 
@@ -734,10 +851,12 @@ class LSTMCell(_UnfusedCell):
         if self._peephole is not None:
             _core.pointwise(c, gate, scale=self._peephole[which], residual=gate)
 
-    def __call__(self, x, h, c, out=None):
+    def __call__(self, x: Input, h: Input, c: Input, out: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
         if out is not None:
             out = _core.as_pair(out, "out")
-            _core.disjoint(*(_core.checked_out(a, np.shape(state)) for a, state in zip(out, (h, c), strict=True)))
+            _core.disjoint(
+                *(_core.checked_out(a, np.asarray(state).shape) for a, state in zip(out, (h, c), strict=True))
+            )
         return tuple(map(_written, super().__call__(x, h, c), (None, None) if out is None else out))
 
 
@@ -745,8 +864,17 @@ class GRUCell(_UnfusedCell):
     """:class:`fusedops.GRUCell`, unfused."""
 
     def __init__(
-        self, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, clip=None, activations=None, fold_bn=False
-    ):
+        self,
+        w_ih: Input,
+        w_hh: Input,
+        b_ih: Input | None = None,
+        b_hh: Input | None = None,
+        *,
+        reset_after: bool = True,
+        clip: float | None = None,
+        activations: Sequence[Activation] | None = None,
+        fold_bn: bool = False,
+    ) -> None:
         super().__init__("GRU", w_ih, w_hh, b_ih, b_hh, clip=clip, fold_bn=fold_bn)
         _, (self._of_new, self._of_gates, _) = recurrent._functions("GRU", activations)
         self._reset_after = reset_after
@@ -776,21 +904,54 @@ class GRUCell(_UnfusedCell):
         _core.pointwise(y, y, residual=n)
         return (y,)
 
-    def __call__(self, x, h, out=None):
+    def __call__(self, x: Input, h: Input, out: Array | None = None) -> Array:
         return _written(super().__call__(x, h)[0], out)
 
 
-def rnn_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", out=None, fold_bn=False):
+def rnn_cell(
+    x: Input,
+    h: Input,
+    w_ih: Input,
+    w_hh: Input,
+    b_ih: Input | None = None,
+    b_hh: Input | None = None,
+    *,
+    activation: Activation = "tanh",
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array:
     """:func:`fusedops.rnn_cell`, unfused."""
     return RNNCell(w_ih, w_hh, b_ih, b_hh, activation=activation, fold_bn=fold_bn)(x, h, out)
 
 
-def lstm_cell(x, h, c, w_ih, w_hh, b_ih=None, b_hh=None, *, out=None, fold_bn=False):
+def lstm_cell(
+    x: Input,
+    h: Input,
+    c: Input,
+    w_ih: Input,
+    w_hh: Input,
+    b_ih: Input | None = None,
+    b_hh: Input | None = None,
+    *,
+    out: tuple[Array, Array] | None = None,
+    fold_bn: bool = False,
+) -> tuple[Array, Array]:
     """:func:`fusedops.lstm_cell`, unfused."""
     return LSTMCell(w_ih, w_hh, b_ih, b_hh, fold_bn=fold_bn)(x, h, c, out)
 
 
-def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=None, fold_bn=False):
+def gru_cell(
+    x: Input,
+    h: Input,
+    w_ih: Input,
+    w_hh: Input,
+    b_ih: Input | None = None,
+    b_hh: Input | None = None,
+    *,
+    reset_after: bool = True,
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array:
     """:func:`fusedops.gru_cell`, unfused."""
     return GRUCell(w_ih, w_hh, b_ih, b_hh, reset_after=reset_after, fold_bn=fold_bn)(x, h, out)
 
@@ -798,20 +959,22 @@ def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=No
 class _Sequence:
     """Layers of unfused cells: the share of x in all steps as one product, then step by step."""
 
+    _cell: type[_UnfusedCell]
+
     def __init__(
         self,
-        w_ih,
-        w_hh,
-        b_ih=None,
-        b_hh=None,
+        w_ih: Weights,
+        w_hh: Weights,
+        b_ih: OptionalWeights = None,
+        b_hh: OptionalWeights = None,
         *,
-        num_layers=1,
-        bidirectional=False,
-        reverse=False,
-        batch_first=False,
-        fold_bn=False,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        reverse: bool = False,
+        batch_first: bool = False,
+        fold_bn: bool = False,
         **options,
-    ):
+    ) -> None:
         weights = dict(w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         weights.update((name, options.pop(name)) for name in ("w_hr", "peephole") if name in options)
         self._cells = [
@@ -821,7 +984,9 @@ class _Sequence:
         self._directions = recurrent._directions([cell._weights[:2] for cell in self._cells], bidirectional, reverse)
         self._reverse, self._batch_first = reverse, batch_first
 
-    def __call__(self, x, state=None, lengths=None, out=None):
+    def __call__(
+        self, x: Input, state: Any = None, lengths: Input | None = None, out: Array | None = None
+    ) -> tuple[Array, Any]:
         cells, inputs = self._cells, self._cells[0]._inputs
         x = _core.as_input(x, "x", (2, 3))
         if x.shape[-1] != inputs:
@@ -866,17 +1031,53 @@ class GRU(_Sequence):
     _cell = GRUCell
 
 
-def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, fold_bn=False, **options):
+def rnn(
+    x: Input,
+    state: Input | None,
+    w_ih: Weights,
+    w_hh: Weights,
+    b_ih: OptionalWeights = None,
+    b_hh: OptionalWeights = None,
+    *,
+    lengths: Input | None = None,
+    out: Array | None = None,
+    fold_bn: bool = False,
+    **options,
+) -> tuple[Array, Array]:
     """:func:`fusedops.rnn`, unfused."""
     return RNN(w_ih, w_hh, b_ih, b_hh, fold_bn=fold_bn, **options)(x, state, lengths, out)
 
 
-def lstm(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, fold_bn=False, **options):
+def lstm(
+    x: Input,
+    state: tuple[Input, Input] | None,
+    w_ih: Weights,
+    w_hh: Weights,
+    b_ih: OptionalWeights = None,
+    b_hh: OptionalWeights = None,
+    *,
+    lengths: Input | None = None,
+    out: Array | None = None,
+    fold_bn: bool = False,
+    **options,
+) -> tuple[Array, tuple[Array, Array]]:
     """:func:`fusedops.lstm`, unfused."""
     return LSTM(w_ih, w_hh, b_ih, b_hh, fold_bn=fold_bn, **options)(x, state, lengths, out)
 
 
-def gru(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, fold_bn=False, **options):
+def gru(
+    x: Input,
+    state: Input | None,
+    w_ih: Weights,
+    w_hh: Weights,
+    b_ih: OptionalWeights = None,
+    b_hh: OptionalWeights = None,
+    *,
+    lengths: Input | None = None,
+    out: Array | None = None,
+    fold_bn: bool = False,
+    **options,
+) -> tuple[Array, Array]:
     """:func:`fusedops.gru`, unfused."""
     return GRU(w_ih, w_hh, b_ih, b_hh, fold_bn=fold_bn, **options)(x, state, lengths, out)
 
@@ -918,11 +1119,11 @@ def _kernels(**parts):
 class DepthwiseSeparable:
     """:class:`fusedops.DepthwiseSeparable`, unfused: two unfused layers one after the other."""
 
-    def __init__(self, depthwise, pointwise):
+    def __init__(self, depthwise: Conv2d, pointwise: Conv2d) -> None:
         layers.DepthwiseSeparable(*_kernels(depthwise=depthwise, pointwise=pointwise))
         self._parts = depthwise, pointwise
 
-    def __call__(self, x, residual=None, out=None):
+    def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array:
         depthwise, pointwise = self._parts
         return pointwise(depthwise(x), residual, out)
 
@@ -930,14 +1131,14 @@ class DepthwiseSeparable:
 class InvertedResidual:
     """:class:`fusedops.InvertedResidual`, unfused: three unfused layers one after the other; `expand` may be None."""
 
-    def __init__(self, expand, depthwise, project, *, residual=True):
+    def __init__(self, expand: Conv2d | None, depthwise: Conv2d, project: Conv2d, *, residual: bool = True) -> None:
         layers.InvertedResidual(*_kernels(expand=expand, depthwise=depthwise, project=project))
         self._parts, self._residual = (expand, depthwise, project), residual
 
-    def __call__(self, x, out=None):
+    def __call__(self, x: Input, out: Array | None = None) -> Array:
         expand, depthwise, project = self._parts
         hidden = depthwise(x if expand is None else expand(x))
-        added = self._residual and project._layer.output_shape(hidden.shape) == np.shape(x)
+        added = self._residual and project._layer.output_shape(hidden.shape) == np.asarray(x).shape
         return project(hidden, x if added else None, out)
 
 
@@ -953,7 +1154,7 @@ class _Requantized:
         self._x_q, self._residual_q, self._y_q = given["x_q"], given["residual_q"], given["y_q"]
         self._layer = kind(quantized.dequantize(w, given["w_q"]), bias, activation=given["activation"], **options)
 
-    def __call__(self, x, residual=None, out=None):
+    def __call__(self, x: Input, residual: Input | None = None, out: NDArray[Any] | None = None) -> NDArray[Any]:
         if self._x_q is None:
             floats = _by_rows(_core.as_input(x, "x"))
         else:
@@ -978,7 +1179,18 @@ def _by_rows(x):
 class QLinear(_Requantized):
     """:class:`fusedops.QLinear`, unfused."""
 
-    def __init__(self, w, bias=None, bn=None, *, x_q=None, w_q=None, y_q=None, residual_q=None, activation=None):
+    def __init__(
+        self,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
+        *,
+        x_q: Quantization | None = None,
+        w_q: Quantization | None = None,
+        y_q: Quantization | None = None,
+        residual_q: Quantization | None = None,
+        activation: Activation = None,
+    ) -> None:
         super().__init__(
             Linear,
             quantized.QLinear(w, bias, bn, x_q=x_q, w_q=w_q, y_q=y_q, residual_q=residual_q, activation=activation),
@@ -990,22 +1202,22 @@ class QConv2d(_Requantized):
 
     def __init__(
         self,
-        w,
-        bias=None,
-        bn=None,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
         *,
-        x_q,
-        w_q=None,
-        y_q=None,
-        residual_q=None,
-        activation=None,
-        stride=1,
-        padding=0,
-        dilation=1,
-        groups=1,
-        layout="NCHW",
-    ):
-        options = dict(stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout)
+        x_q: Quantization,
+        w_q: Quantization | None = None,
+        y_q: Quantization | None = None,
+        residual_q: Quantization | None = None,
+        activation: Activation = None,
+        stride: Ints = 1,
+        padding: Padding = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+        layout: Layout = "NCHW",
+    ) -> None:
+        options: dict[str, Any] = dict(stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout)
         super().__init__(
             Conv2d,
             quantized.QConv2d(
@@ -1016,30 +1228,42 @@ class QConv2d(_Requantized):
 
 
 @options_by_name
-def qlinear(x, w, *, x_q=None, w_q, y_q=None, bias=None, activation=None, residual=None, residual_q=None, out=None):
+def qlinear(
+    x: Input,
+    w: Input,
+    *,
+    x_q: Quantization | None = None,
+    w_q: Quantization,
+    y_q: Quantization | None = None,
+    bias: Input | None = None,
+    activation: Activation = None,
+    residual: Input | None = None,
+    residual_q: Quantization | None = None,
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]:
     """:func:`fusedops.qlinear`, unfused: dequantised, computed in float32, activated and quantised, each a pass."""
     return QLinear(w, bias, x_q=x_q, w_q=w_q, y_q=y_q, residual_q=residual_q, activation=activation)(x, residual, out)
 
 
 @options_by_name
 def qconv2d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    x_q,
-    w_q,
-    y_q=None,
-    bias=None,
-    activation=None,
-    residual=None,
-    residual_q=None,
-    stride=1,
-    padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    out=None,
-):
+    x_q: Quantization,
+    w_q: Quantization,
+    y_q: Quantization | None = None,
+    bias: Input | None = None,
+    activation: Activation = None,
+    residual: Input | None = None,
+    residual_q: Quantization | None = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]:
     """:func:`fusedops.qconv2d`, unfused: dequantised, computed in float32, activated and quantised, each a pass."""
     layer = QConv2d(
         w,

@@ -1,13 +1,19 @@
 """Threads and instruction sets: what is used, and how to choose."""
 
+from __future__ import annotations
+
 import os
 from operator import index
+from typing import TYPE_CHECKING
 
 from . import _core
 from ._version import __version__
 
+if TYPE_CHECKING:
+    from typing import Any
 
-def set_num_threads(n):
+
+def set_num_threads(n: int) -> None:
     """Sets how many threads an operation may use, from the next call on. Small operations stay on one thread.
 
     Parameters
@@ -38,7 +44,7 @@ def set_num_threads(n):
     _core.set_num_threads(n)
 
 
-def get_num_threads():
+def get_num_threads() -> int:
     """How many threads an operation may use.
 
     The default is what the affinity mask, the cgroup's CPU quota and ``OMP_NUM_THREADS`` allow;
@@ -58,7 +64,7 @@ def get_num_threads():
     return _core.get_num_threads()
 
 
-def available_isas():
+def available_isas() -> list[str]:
     """Names of the instruction sets that this machine can run, in ascending order of preference.
 
     Returns
@@ -75,7 +81,7 @@ def available_isas():
     return _core.isa_names()
 
 
-def isa():
+def isa() -> str:
     """Name of the instruction set in use.
 
     Returns
@@ -91,7 +97,7 @@ def isa():
     return _core.get_isa()
 
 
-def set_isa(name):
+def set_isa(name: str) -> None:
     """Chooses the instruction set for operations and layers made from now on; a prepared layer keeps the one it was
     packed for.
 
@@ -120,7 +126,7 @@ def set_isa(name):
     _core.set_isa(name)
 
 
-def byte_products():
+def byte_products() -> str:
     """What multiplies bytes with this instruction set: ``"tiles"`` (AMX), ``"dot product"`` (VNNI, SDOT of ARM),
     ``"multiply-add"`` of 16-bit integers."""
     if _core.has_tiles():
@@ -128,7 +134,7 @@ def byte_products():
     return "dot product" if _core.has_dot_product() else "multiply-add"
 
 
-def bfloat16_products():
+def bfloat16_products() -> str:
     """What multiplies bfloat16 with this instruction set: ``"tiles"`` (AMX), ``"dot product"`` (AVX512_BF16), or
     ``"float32"``, rounded numbers as any others."""
     if not _core.has_bfloat16():
@@ -136,7 +142,7 @@ def bfloat16_products():
     return "tiles" if _core.has_tiles() else "dot product"
 
 
-def show_config():
+def show_config() -> dict[str, Any]:
     """Prints and returns what this build is and uses.
 
     Returns

@@ -1,10 +1,18 @@
 """Convolutions over sequences that come in pieces: frames that later outputs need stay here between calls."""
 
+from __future__ import annotations
+
 from operator import index
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from . import _core
+
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from ._types import Array, Input
 
 
 class ConvolutionStream:
@@ -28,12 +36,16 @@ class ConvolutionStream:
     (array([[[1., 1., 3., 2.]]], dtype=float32), array([[[2.]]], dtype=float32))
     """
 
-    def __init__(self, layer, batch):
+    _begin: int  # of the frames in memory
+    _end: int
+    _count: int  # frames that have come
+
+    def __init__(self, layer: Any, batch: int) -> None:
         self._layer, self._batch, self._windows = layer, batch, layer._windows()
         self._memory = np.empty((batch, 0, layer._inputs()), np.float32)  # of frames, one behind the other
         self.reset()
 
-    def step(self, x, out=None):
+    def step(self, x: Input, out: Array | None = None) -> Array:
         """The outputs that are complete with the next frames.
 
         Parameters
@@ -82,7 +94,7 @@ class ConvolutionStream:
         batch, channels = self._batch, self._memory.shape[2]
         return f"({batch}, l, {channels})" if self._layer._row == 1 else f"({batch}, {channels}, l)"
 
-    def flush(self, out=None):
+    def flush(self, out: Array | None = None) -> Array:
         """The outputs that the end of the sequence completes, which its padding is a part of; then `reset`.
 
         Parameters
@@ -101,7 +113,7 @@ class ConvolutionStream:
         self.reset()
         return y
 
-    def reset(self):
+    def reset(self) -> None:
         """Back to the beginning of a sequence."""
         self._begin = self._end = self._count = 0
         self._keep(np.zeros((self._batch, self._windows.kept(0), self._memory.shape[2]), np.float32), 0)
@@ -112,17 +124,17 @@ class ConvolutionStream:
     def __reduce__(self):
         return ConvolutionStream, (self._layer, self._batch), self.state
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: tuple[Array, int]) -> None:
         self.state = state
 
     @property
-    def state(self):
+    def state(self) -> tuple[Array, int]:
         """A copy of the frames that are kept, (batch, ic, frames) or as the layout has them, and how many have come;
         assign to it to set it."""
         return self._by_layout(self._memory[:, self._begin : self._end]).copy(), self._count
 
     @state.setter
-    def state(self, value):
+    def state(self, value: tuple[Array, int]) -> None:
         if not isinstance(value, (tuple, list)) or len(value) != 2:
             raise TypeError(f"state must be a pair (frames, how many have come), not {type(value).__name__}")
         count = index(value[1])
@@ -179,7 +191,9 @@ class Windows:
     """Which frames a convolution's outputs need. `layer` is the same without padding; outputs are counted as it has
     them, over the frames that are held and the new ones."""
 
-    def __init__(self, layer, outputs, stride, span, padding):
+    def __init__(
+        self, layer: Any, outputs: int, stride: int, span: int, padding: tuple[int, int] | Literal["same", "valid"]
+    ) -> None:
         self.layer, self.outputs, self._stride, self._span = layer, outputs, stride, span
         if stride > span:
             raise ValueError(f"a stream needs a stride, here {stride}, within what the kernel spans, {span}")
@@ -198,13 +212,13 @@ class Windows:
         """Outputs after so many frames; the first frame brings those of the zeros before it, too."""
         return self._whole(count) if count else 0
 
-    def complete(self, count, held, new):
+    def complete(self, count: int, held: int, new: int) -> tuple[int, int]:
         return 0, self._done(count + new) - self._done(count)
 
-    def rest(self, count, held):
+    def rest(self, count: int, held: int) -> tuple[int, int]:
         return 0, self._whole(count + self.zeros_behind) - self._done(count)
 
-    def kept(self, count):
+    def kept(self, count: int) -> int:
         """From the first frame on that the next output needs, zeros before the sequence among them."""
         return self._before + count - self._done(count) * self._stride
 
@@ -212,9 +226,17 @@ class Windows:
 class TransposedWindows:
     """The same of a transposed convolution: which outputs no later frame adds to."""
 
-    zeros_behind = 0
+    zeros_behind: int = 0
 
-    def __init__(self, layer, outputs, stride, span, padding, more):
+    def __init__(
+        self,
+        layer: Any,
+        outputs: int,
+        stride: int,
+        span: int,
+        padding: tuple[int, int] | Literal["same", "valid"],
+        more: int,
+    ) -> None:
         self.layer, self.outputs, self._stride = layer, outputs, stride
         if isinstance(padding, str):
             before = max(span - stride, 0) // 2
@@ -231,13 +253,13 @@ class TransposedWindows:
         base = (count - held) * self._stride
         return max(first, self._before) - base, last - base
 
-    def complete(self, count, held, new):
+    def complete(self, count: int, held: int, new: int) -> tuple[int, int]:
         last = (count + new) * self._stride - self._late
         return self._part(count, held, count * self._stride - self._late, last)
 
-    def rest(self, count, held):
+    def rest(self, count: int, held: int) -> tuple[int, int]:
         first, last = count * self._stride - self._late, count * self._stride + self._end
         return self._part(count, held, first, last if count else first)
 
-    def kept(self, count):
+    def kept(self, count: int) -> int:
         return min(count, self._overlap)

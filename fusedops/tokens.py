@@ -1,7 +1,10 @@
 """Attention, and the keys and values of a sequence that grows."""
 
+from __future__ import annotations
+
 import math
 from numbers import Real
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,11 +12,28 @@ from . import _core
 from .layers import integer
 from .positions import options_by_name
 
-MOST_AXES = 8  # before the heads
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from ._types import Array, Input
+
+
+MOST_AXES: int = 8  # before the heads
 
 
 @options_by_name
-def attention(q, k, v, *, mask=None, causal=False, scale=None, out=None):
+def attention(
+    q: Input,
+    k: Input,
+    v: Input,
+    *,
+    mask: Input | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    out: Array | None = None,
+) -> Array:
     """Scaled dot-product attention in one pass: ``y = softmax(scale q k^T + mask) v`` for each head.
 
     ``y[h, i] = sum over j of w[h, i, j] v[g, j]``, ``w[h, i] = softmax over j of (scale q[h, i] . k[g, j] + mask[h, i,
@@ -90,7 +110,9 @@ def _attention(q, k, v, mask, causal, diagonal, scale, out):
     return out if out is not None else y[0] if one else y
 
 
-def operands(q, k, v, mask, scale):
+def operands(
+    q: Input, k: Input, v: Input, mask: Input | None, scale: float | None
+) -> tuple[Array, Array, Array, NDArray[Any] | None, float, bool]:
     """All of them, checked, and whether there was no axis of heads, which is added; those before it are broadcast, the
     mask to the scores' shape."""
     q, k, v = _broadcast(q, k, v)
@@ -157,7 +179,7 @@ def _mask(mask, shape, one):
         raise ValueError(f"mask has shape {mask.shape}, which cannot be broadcast to the scores' {shape}") from None
 
 
-def flag(causal):
+def flag(causal: bool) -> bool:
     if not isinstance(causal, (bool, np.bool_)):
         raise TypeError(f"causal must be True or False, not {causal!r}")
     return bool(causal)
@@ -176,7 +198,7 @@ def _scale(scale, d):
     return float(scale)
 
 
-def embedding(table, indices, *, out=None):
+def embedding(table: Input, indices: ArrayLike, *, out: Array | None = None) -> Array:
     """Rows of a table: ``y[..., :] = table[indices[...], :]``.
 
     Parameters
@@ -259,13 +281,13 @@ class KVCache:
     (3, (1, 2, 1, 4))
     """
 
-    def __init__(self, batch, heads, d, dv=None, *, capacity=64):
+    def __init__(self, batch: int, heads: int, d: int, dv: int | None = None, *, capacity: int = 64) -> None:
         batch, heads, d = integer(batch, "batch"), integer(heads, "heads"), integer(d, "d")
         dv, capacity = d if dv is None else integer(dv, "dv"), integer(capacity, "capacity")
         self._k, self._v = (np.empty((batch, heads, capacity, n), np.float32) for n in (d, dv))
         self._tokens = 0
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._tokens
 
     def __repr__(self):
@@ -273,14 +295,14 @@ class KVCache:
         return f"KVCache({batch}, {heads}, {d}, {self._v.shape[-1]}, capacity={capacity}) of {self._tokens} tokens"
 
     @property
-    def k(self):
+    def k(self) -> Array:
         return self._k[:, :, : self._tokens]
 
     @property
-    def v(self):
+    def v(self) -> Array:
         return self._v[:, :, : self._tokens]
 
-    def append(self, k, v):
+    def append(self, k: Input, v: Input) -> None:
         """Adds the keys and values of t tokens.
 
         Parameters
@@ -321,7 +343,7 @@ class KVCache:
         more[:, :, : self._tokens] = own[:, :, : self._tokens]
         return more
 
-    def truncate(self, tokens=0):
+    def truncate(self, tokens: int = 0) -> None:
         """Forgets all but the first `tokens` tokens: a new sequence, or one that goes back. Memory is kept.
 
         Parameters
@@ -347,7 +369,9 @@ class KVCache:
             raise ValueError(f"tokens is {tokens}, but the cache has {self._tokens}")
         self._tokens = tokens
 
-    def attention(self, q, *, mask=None, scale=None, out=None):
+    def attention(
+        self, q: Input, *, mask: Input | None = None, scale: float | None = None, out: Array | None = None
+    ) -> Array:
         """Attention of the last t tokens, see :func:`attention`: query i sees the keys 0 .. len(cache) - t + i.
 
         Parameters

@@ -1,11 +1,20 @@
 """Convolutions of images with a depth, by the kernels for two axes: slices of the depth are images of a batch."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from . import _core
 from .batchnorm import fold_batch_norm
 from .layers import LARGEST, LAYOUTS, Conv2d, _choice, integer
 from .positions import options_by_name
+
+if TYPE_CHECKING:
+    from ._types import Activation, Array, Input, Layout, Padding3d, Triple
+    from .batchnorm import BatchNorm
+
 
 _FORMS = "an int or three ints"
 _PADDINGS = "an int, three ints, three pairs of ints, 'same' or 'valid'"
@@ -35,20 +44,20 @@ def _padding(padding):
 
 @options_by_name
 def conv3d(
-    x,
-    w,
+    x: Input,
+    w: Input,
     *,
-    bias=None,
-    bn=None,
-    residual=None,
-    activation=None,
-    stride=1,
-    padding=0,
-    dilation=1,
-    groups=1,
-    layout="NCHW",
-    out=None,
-):
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: Triple = 1,
+    padding: Padding3d = 0,
+    dilation: Triple = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array:
     """Convolution over three axes with everything that follows it fused in: ``y = activation(batch_norm(conv(x, w) +
     bias) + residual)``.
 
@@ -110,7 +119,19 @@ def conv3d(
 class Convolution:
     """A 3-D convolution, its weights packed."""
 
-    def __init__(self, w, bias, bn, *, activation, stride, padding, dilation, groups, layout):
+    def __init__(
+        self,
+        w: Input,
+        bias: Input | None,
+        bn: BatchNorm | None,
+        *,
+        activation: Activation,
+        stride: Triple,
+        padding: Padding3d,
+        dilation: Triple,
+        groups: int,
+        layout: Layout,
+    ) -> None:
         w, self._groups = _core.as_input(w, "w", 5), integer(groups, "groups")
         self._shape, self._last = w.shape, _choice(layout, "layout", LAYOUTS) == "NHWC"
         (self._step, *strides), (self._dilation, *dilations) = (
@@ -135,10 +156,10 @@ class Convolution:
         Conv2d(w[:, :, 0], bias, bn, activation=activation, **options)  # which has the words for what does not fit
         if bn is not None:
             w, bias = fold_batch_norm(w, bias, bn)
-        ends = [{}] * (taps - 1) + [dict(bias=bias, activation=activation)]
-        self._layers = [Conv2d(w[:, :, tap], **end, **options) for tap, end in enumerate(ends)]
+        ends = [(None, None)] * (taps - 1) + [(bias, activation)]
+        self._layers = [Conv2d(w[:, :, i], b, activation=act, **options) for i, (b, act) in enumerate(ends)]
 
-    def __call__(self, x, residual=None, out=None):
+    def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array:
         x = self._channels_second(self._fitting(_core.as_input(x, "x")))
         front, depth = self._slices(x)
         shape = (x.shape[0], self._shape[0], depth, *self._layers[0].output_shape(self._image(x))[2:])
@@ -157,9 +178,9 @@ class Convolution:
             y = target
         images = self._padded(x, front, depth) if self._by_taps else [self._gathered(x, front, depth, pixels)]
         self._convolve(images, residual, y)
-        if target is None:
+        if out is None:
             return np.moveaxis(y, 1, -1) if self._last else y
-        if y is not target:
+        if target is not None and y is not target:
             target[...] = y
         return out
 

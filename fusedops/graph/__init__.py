@@ -1,5 +1,9 @@
 """Networks: read, fused, planned, and run in one call."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, overload
+
 from ..layers import multiplies
 from .frontends import native
 from .frontends.onnx.reader import read_onnx
@@ -9,10 +13,24 @@ from .ir.options import BuildOptions
 from .model import Model
 from .passes.optimizer import check_names
 
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+    from typing import Any
+
+    from .._types import Precision
+
 __all__ = ["Model", "from_torch", "load", "load_onnx", "load_tflite"]
 
 
-def load_onnx(model, *, fold=True, fuse=True, disabled_passes=(), precision="float32"):
+def load_onnx(
+    model: Any,
+    *,
+    fold: bool = True,
+    fuse: bool = True,
+    disabled_passes: Iterable[str] = (),
+    precision: Precision = "float32",
+) -> Model:
     """Loads a network from ONNX. Needs the ``onnx`` package: ``pip install -e '.[onnx]'`` in a checkout.
 
     Parameters
@@ -65,7 +83,14 @@ def _options(fold, fuse, disabled_passes, precision):
     return BuildOptions(fold, fuse, check_names(disabled_passes), precision)
 
 
-def load_tflite(model, *, fold=True, fuse=True, disabled_passes=(), precision="float32"):
+def load_tflite(
+    model: str | os.PathLike[str] | bytes | bytearray | memoryview,
+    *,
+    fold: bool = True,
+    fuse: bool = True,
+    disabled_passes: Iterable[str] = (),
+    precision: Precision = "float32",
+) -> Model:
     """Loads a network from a TFLite (LiteRT) file. Needs the ``tflite`` package: ``pip install -e '.[tflite]'`` in a
     checkout.
 
@@ -119,16 +144,38 @@ def load_tflite(model, *, fold=True, fuse=True, disabled_passes=(), precision="f
     return Model.built(upcast(read_tflite(model)), options)
 
 
+@overload
 def from_torch(
-    module,
-    example_inputs=None,
+    module: Any,
+    example_inputs: None = None,
     *,
-    dynamic_shapes=None,
-    fold=True,
-    fuse=True,
-    disabled_passes=(),
-    precision="float32",
-):
+    dynamic_shapes: None = None,
+    fold: bool = True,
+    fuse: bool = True,
+    disabled_passes: Iterable[str] = (),
+    precision: Precision = "float32",
+) -> Any: ...
+@overload
+def from_torch(
+    module: Any,
+    example_inputs: Any,
+    *,
+    dynamic_shapes: Any = None,
+    fold: bool = True,
+    fuse: bool = True,
+    disabled_passes: Iterable[str] = (),
+    precision: Precision = "float32",
+) -> Model: ...
+def from_torch(
+    module: Any,
+    example_inputs: Any = None,
+    *,
+    dynamic_shapes: Any = None,
+    fold: bool = True,
+    fuse: bool = True,
+    disabled_passes: Iterable[str] = (),
+    precision: Precision = "float32",
+) -> Any:
     """Loads a network, or a single layer, from PyTorch. Needs ``pip install -e '.[torch]'`` in a checkout.
 
     The network is compared with the module before it is handed out: on the example, on other values, and in other sizes
@@ -195,7 +242,7 @@ def from_torch(
     return found if precision == "float32" else build(found._source, options)
 
 
-def load(path):
+def load(path: str | os.PathLike[str]) -> Model:
     """Loads a network that ``model.save`` wrote. Needs NumPy alone.
 
     Parameters

@@ -1,6 +1,9 @@
 """A network, ready to be called."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ..layers import integer
 from .frontends import native
@@ -17,6 +20,17 @@ from .runtime.decoder import Decoder
 from .runtime.kept_state import KeptState
 from .runtime.session import Session
 from .steps.caches import caches_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from .._types import Input, Out
+    from .ir.graph import Value
+    from .runtime.profiler import Benchmark, Profile
 
 
 class Model:
@@ -68,14 +82,14 @@ class Model:
         self._decoding = None
 
     @property
-    def inputs(self):
+    def inputs(self) -> list[Value]:
         return list(self._graph.inputs if self._state is None else self._state.inputs)
 
     @property
-    def outputs(self):
+    def outputs(self) -> list[Value]:
         return list(self._graph.outputs if self._state is None else self._state.outputs)
 
-    def __call__(self, /, *arrays, out=None, **by_name):
+    def __call__(self, /, *arrays, out: Out | None = None, **by_name) -> Any:
         """The outputs for the inputs in order or by name: an array, or a tuple of them where the network has
         several."""
         if by_name:
@@ -84,7 +98,7 @@ class Model:
         results = self._run(arrays) if out is None else self._run(arrays, out)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, inputs, *others):
+    def run(self, inputs: Mapping[str, Input], *others) -> dict[str, NDArray[Any]]:
         """Runs the network on arrays by the names of its inputs.
 
         Parameters
@@ -163,7 +177,7 @@ class Model:
         """What the session takes for the inputs of a call."""
         return arrays if self._state is None else (*arrays, *self._state.now)
 
-    def reset(self):
+    def reset(self) -> None:
         """Gives the network's variables the values that they had at first: of a stream, before another one begins.
 
         Only networks of TFLite have variables; of others nothing is kept from call to call, and this does nothing.
@@ -179,7 +193,7 @@ class Model:
         if self._state is not None:
             self._state.reset()
 
-    def memory(self, *shapes):
+    def memory(self, *shapes) -> int:
         """Bytes that the values inside the network take: the peak of a call, apart from weights, inputs and outputs.
 
         Parameters
@@ -208,7 +222,7 @@ class Model:
         shapes = [shape_of(s, v) for s, v in with_inputs(self.inputs, shapes)]
         return self._session.plan([*shapes, *(a.shape for a in self._graph.states)])[0].arena
 
-    def explain(self):
+    def explain(self) -> Explanation:
         """What was fused, with the operations and bytes saved, and what was not and why.
 
         Returns
@@ -244,7 +258,9 @@ class Model:
         except (ValueError, MemoryError):
             return None
 
-    def benchmark(self, *arrays, number=10, repeat=10, progress=lambda done: None):
+    def benchmark(
+        self, *arrays, number: int = 10, repeat: int = 10, progress: Callable[[float], object] = lambda done: None
+    ) -> Benchmark:
         """Times the network on these inputs, and with it the network with batch norm folded only and with nothing
         fused or folded.
 
@@ -283,7 +299,7 @@ class Model:
         """
         return profiler.benchmark(self._forms(), arrays, integer(number, "number"), integer(repeat, "repeat"), progress)
 
-    def profile(self, *arrays, repeat=20):
+    def profile(self, *arrays, repeat: int = 20) -> Profile:
         """Times each node of the network on these inputs, beside the nodes it was fused from.
 
         Parameters
@@ -313,9 +329,9 @@ class Model:
         >>> [layer.op for layer in model.profile(np.ones(8, np.float32), repeat=1).layers]
         ['Add']
         """
-        sessions = [form and form._session for form in (self, self._forms().get("unfused"))]
+        unfused = self._forms().get("unfused")
         taken = self._session.take(self._with_state(arrays))
-        profile = profiler.profile(*sessions, taken, integer(repeat, "repeat"))
+        profile = profiler.profile(self._session, unfused and unfused._session, taken, integer(repeat, "repeat"))
         total = sum(layer.ms for layer in profile.layers)
         self._shares = {layer.name: layer.ms / total for layer in profile.layers if total}
         return profile
@@ -338,7 +354,7 @@ class Model:
         report = optimize(graph, fold=options.fold, fuse=options.fuse, disabled=options.disabled)
         return cls(graph, [*report, *more], source, options)
 
-    def decoder(self, *, capacity=64):
+    def decoder(self, *, capacity: int = 64) -> Decoder:
         """The network with keys and values that it keeps from call to call, to write token by token.
 
         Caches are the inputs that come back as an output with more rows behind them: the past of a
@@ -386,7 +402,16 @@ class Model:
             )
         return Decoder(self._decoding, capacity)
 
-    def quantize(self, samples, *, calibration="mse", keep=(), layer_snr=20.0, snr=20.0, progress=lambda done: None):
+    def quantize(
+        self,
+        samples: Iterable[Input | tuple[Input, ...] | list[Input] | Mapping[str, Input]],
+        *,
+        calibration: str | tuple[str, float] = "mse",
+        keep: Sequence[str] = (),
+        layer_snr: float = 20.0,
+        snr: float = 20.0,
+        progress: Callable[[float], object] = lambda done: None,
+    ) -> Model:
         """The network in 8 bits where that is predicted to be faster here, and exact enough on samples.
 
         Batch norm is folded, ranges of channels are made alike where that changes nothing, and biases take up the mean
@@ -455,7 +480,7 @@ class Model:
         graph, done = quantize(self._session, Session.optimized, Session, samples, options, progress)
         return self.built(graph, self._options, done)
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the network, fused as it is, to a file that :func:`fusedops.load` reads with NumPy alone.
 
         Parameters

@@ -139,7 +139,7 @@ def _lower_batch_norm(p: LoweringContext, node):
 
     x, r = ordered(x), ordered(p.at(node.residual)) if node.residual else None
     if len(x.shape) == 5:
-        x, y, r = (t if t is None else conv3d.rows(t) for t in (x, y, r))
+        x, y, r = conv3d.rows(x), conv3d.rows(y), None if r is None else conv3d.rows(r)
     p.add(
         "affine",
         node,

@@ -1,13 +1,22 @@
 """A network that writes token by token, and keeps its keys and values from call to call."""
 
+from __future__ import annotations
+
 from itertools import count
 from math import isqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...layers import integer
 from ..steps.tensor import working_memory
 from .arguments import checked, in_order, with_inputs
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
 
 _MASKS, _POSITIONS = ("attention_mask", "mask"), ("position_ids", "positions")
 
@@ -33,27 +42,27 @@ class Decoder:
         The inputs that are kept, by their names: views, which a later call may leave behind.
     """
 
-    def __init__(self, session, capacity):
+    def __init__(self, session: Any, capacity: int) -> None:
         graph, self._session, self._room, self._tokens = session.graph, session, _room(capacity), 0
         self._own = {c.input: c for c in session.caches}
         self._inputs = [v for i, v in enumerate(graph.inputs) if i not in self._own]
         made = {c.output for c in session.caches}
         self._results = [i for i in range(len(graph.outputs)) if i not in made]
-        self._buffers = []
+        self._buffers: list[Any] = []
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._tokens
 
     def __repr__(self):
         return f"Decoder({', '.join(v.name for v in self._inputs)}) of {self._tokens} tokens"
 
     @property
-    def caches(self):
+    def caches(self) -> dict[str, NDArray[Any]]:
         names = [self._session.graph.inputs[c.input].name for c in self._session.caches]
         views = [self._view(b, c, self._tokens) for b, c in zip(self._buffers, self._session.caches, strict=False)]
         return dict(zip(names, views, strict=False))
 
-    def truncate(self, tokens=0):
+    def truncate(self, tokens: int = 0) -> None:
         """Forgets all but the first `tokens` tokens: a new text, or one that goes back. Memory is kept.
 
         Parameters
@@ -70,7 +79,7 @@ class Decoder:
             raise ValueError(f"tokens is {tokens}, but the decoder has {self._tokens}")
         self._tokens = tokens
 
-    def __call__(self, /, *arrays, **by_name):
+    def __call__(self, /, *arrays, **by_name) -> Any:
         given = self._filled(in_order(self._inputs, arrays, by_name) | by_name)
         unknown = set(given).difference(v.name for v in self._inputs)
         if unknown:

@@ -1,15 +1,18 @@
-"""Types that the other stubs share."""
+"""Types of arguments and results, for annotations alone: nothing imports this module at run time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
-from numpy import dtype, float32, ndarray
+from numpy import dtype, float32, int8, ndarray, uint8
 from numpy.typing import ArrayLike, NDArray
+
 
 class SupportsDLPack(Protocol):
     def __dlpack__(self, *, stream: Any = ...) -> Any: ...
 
+
 Array: TypeAlias = ndarray[tuple[int, ...], dtype[float32]]
+Bytes: TypeAlias = ndarray[tuple[int, ...], dtype[uint8]] | ndarray[tuple[int, ...], dtype[int8]]
 Input: TypeAlias = ArrayLike | SupportsDLPack
 Out: TypeAlias = NDArray[Any] | Sequence[NDArray[Any] | None] | Mapping[str, NDArray[Any] | None]  # of a network
 Activation: TypeAlias = str | tuple[str] | tuple[str, float] | tuple[str, float, float] | tuple[str, Array] | None
@@ -24,3 +27,5 @@ Precision: TypeAlias = Literal["float32", "bfloat16"]
 Resizing: TypeAlias = Literal["nearest", "linear"]
 Direction: TypeAlias = Literal["forward", "reverse", "bidirectional"]
 State: TypeAlias = Array | tuple[Array, Array]
+Weights: TypeAlias = Input | Sequence[Input]
+OptionalWeights: TypeAlias = Input | Sequence[Input | None] | None

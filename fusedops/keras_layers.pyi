@@ -1,3 +1,0 @@
-from typing import Any
-
-def from_keras(layer: Any) -> Any: ...
