@@ -5,5 +5,6 @@ const char *const fo_dtype_names[] = {FO_EACH_DTYPE(FO_NAMED) NULL};
 const char *const fo_function_names[] = {FO_EACH_FUNCTION(FO_NAMED) NULL};
 const char *const fo_map_names[] = {FO_EACH_MAP(FO_NAMED) NULL};
 const char *const fo_reduction_names[] = {FO_EACH_REDUCTION(FO_NAMED) NULL};
+const char *const fo_scatter_names[] = {FO_EACH_SCATTER(FO_NAMED) NULL};
 const char *const fo_cell_names[] = {FO_EACH_CELL(FO_NAMED) NULL};
 const char *const fo_algorithm_names[] = {FO_EACH_NAMED_ALGORITHM(FO_NAMED) NULL};

@@ -12,6 +12,7 @@ extern const char *const fo_dtype_names[];
 extern const char *const fo_function_names[];
 extern const char *const fo_map_names[];
 extern const char *const fo_reduction_names[];
+extern const char *const fo_scatter_names[];
 extern const char *const fo_cell_names[];
 extern const char *const fo_algorithm_names[];
 

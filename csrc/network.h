@@ -161,6 +161,24 @@ typedef struct {
 } fo_cumsum_args;
 fo_status fo_cumsum(const fo_cumsum_args *args);
 
+/* y = x, with updates in place of elements, or their sum, product, maximum or minimum with what is there. For each
+ * point, in order (y, updates, indices): an element of y, from where the point's `named.nd` indices lead to along the
+ * axes of y `named`; they are integers in -size..size-1, `component` from each other. Reductions: of floats and of
+ * integers of 32 and 64 bits. y may be x. */
+#define FO_EACH_SCATTER(X) \
+    X(SCATTER_SET, "none") X(SCATTER_ADD, "add") X(SCATTER_MUL, "mul") X(SCATTER_MAX, "max") X(SCATTER_MIN, "min")
+typedef enum { FO_EACH_SCATTER(FO_MEMBER) } fo_scatter_kind;
+typedef struct {
+    fo_axes whole, points, named; /* whole: y, x */
+    ptrdiff_t component;
+    fo_scatter_kind kind;
+    fo_dtype type;
+    void *y;
+    const void *x, *updates;
+    const int64_t *indices;
+} fo_scatter_args;
+fo_status fo_scatter(const fo_scatter_args *args);
+
 /* For each point of rows (y, x, c, s): y = x, d elements with steps sy and sx, of which the first are pairs (u, v), made
  * (u c - v s, u s + v c) with the c and s of each pair. The halves of pairs are `half` from each other, or neighbours. */
 typedef struct {

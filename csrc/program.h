@@ -67,7 +67,8 @@ typedef struct {
     X(BYTE_BINARY, byte_binary, fo_byte_binary_args, fo_byte_binary) \
     X(BYTE_POOL, byte_pool, fo_byte_pool_args, fo_byte_pool) \
     X(NEAREST, nearest, fo_resize_args, fo_nearest) \
-    X(ROTATE, rotate, fo_rotate_args, fo_rotate)
+    X(ROTATE, rotate, fo_rotate_args, fo_rotate) \
+    X(SCATTER, scatter, fo_scatter_args, fo_scatter)
 #define FO_STEP_KIND(kind, ...) FO_STEP_##kind,
 #define FO_STEP_ARGUMENTS(kind, name, type, ...) type name;
 typedef enum { FO_EACH_STEP(FO_STEP_KIND) } fo_step_kind;

@@ -18,6 +18,7 @@ cdef extern from "fusedops.h" nogil:
     const char *const fo_function_names[]
     const char *const fo_map_names[]
     const char *const fo_reduction_names[]
+    const char *const fo_scatter_names[]
     const char *const fo_cell_names[]
     const char *const fo_algorithm_names[]
 
@@ -223,6 +224,7 @@ cdef extern from "fusedops.h" nogil:
 
     enum:
         FO_AXES
+        FO_TENSORS
     ctypedef struct fo_axes:
         int nd
         Py_ssize_t size[8]
@@ -234,6 +236,7 @@ cdef extern from "fusedops.h" nogil:
     ctypedef int fo_function
     ctypedef int fo_pool_kind
     ctypedef int fo_reduction
+    ctypedef int fo_scatter_kind
 
     ctypedef struct fo_lifetime:
         Py_ssize_t bytes, first, last, offset

@@ -22,6 +22,7 @@ DTYPES: dict[str, int]
 ELEMENTS: dict[dtype[Any], int]
 TYPES: dict[dtype[Any], int]
 MAPS: dict[str, int]
+SCATTERS: dict[str, int]
 PLACED: int
 
 CONSTANT: int
@@ -236,6 +237,7 @@ class StepKind:
 STEPS: dict[str, StepKind]
 
 def map_takes(name: str, of: dtype[Any]) -> bool: ...
+def scatter_takes(reduction: str, of: dtype[Any]) -> bool: ...
 
 class Program:
     names: list[str]

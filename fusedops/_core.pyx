@@ -395,7 +395,7 @@ cdef int check(fo_status status) except -1:
     if status == FO_NO_MEMORY:
         raise MemoryError("fusedops: no memory for the scratch space of this operation")
     if status == FO_OUTSIDE:
-        raise ValueError("an index of a Gather (GatherElements, GatherND, RotaryEmbedding) is outside its axis: "
+        raise ValueError("an index of a Gather or Scatter (of elements, of parts, RotaryEmbedding) is outside its axis: "
                          "one of n elements has those in -n..n-1")
     return 0
 

@@ -23,6 +23,7 @@ CELLS = numbered(fo_cell_names)
 FUNCTIONS = numbered(fo_function_names)
 REDUCTIONS = numbered(fo_reduction_names)
 MAPS = numbered(fo_map_names)
+SCATTERS = numbered(fo_scatter_names)
 DTYPES = numbered(fo_dtype_names)
 ELEMENTS = {np.dtype(name): t for name, t in DTYPES.items() if "float16" not in name}  # that steps compute with
 IDENTITY = (0, 0.0, 0.0, None)
@@ -539,6 +540,69 @@ cdef int fill_gather(Program p, fo_step *s, tensor *t, tuple o) except -1:
     m.size, m.from_ = x.shape[along], element_of(np.dtype(np.int64))
 
 
+def scatter_takes(str reduction, of):
+    """Whether a step "scatter" puts elements of this type so."""
+    return of in ELEMENTS if reduction == "none" else of in (np.float32, np.int32, np.int64)
+
+
+cdef int fill_scatter(Program p, fo_step *s, tensor *t, tuple o) except -1:
+    """y = x but for the parts that rows of indices lead to, which become the updates, or their `reduction` with what is
+    there; or, `along` an axis, for elements that are elsewhere along that axis alone. All but the axes that are indexed
+    lie in the order of their sizes."""
+    cdef fo_scatter_args *a = &s.scatter
+    cdef tensor *x = t
+    cdef tensor *i = t + 1
+    cdef tensor *u = t + 2
+    cdef tensor *y = t + 3
+    cdef int d, e, depth
+    reduction, along, of = o
+    if not scatter_takes(reduction, of):
+        raise TypeError(f"no kernel puts {of} by {reduction}")
+    axes_of(&a.whole, y, x, NULL)
+    depth = i.shape[i.nd - 1] if along is None else 1
+    fits = u.nd == i.nd - 1 + y.nd - depth if along is None else i.nd == u.nd == y.nd
+    if not fits:
+        raise ValueError(f"indices {shape_text(i)} and updates {shape_text(u)} do not fit x {shape_text(x)}")
+    for d in range(u.nd):
+        if along is not None:
+            if u.shape[d] != i.shape[d] or d != along and u.shape[d] > y.shape[d]:
+                raise ValueError(f"updates {shape_text(u)} do not fit indices {shape_text(i)} of x {shape_text(x)}")
+            axis(&a.points, u.shape[d], 0 if d == along else y.stride[d], u.stride[d], i.stride[d])
+        elif d < i.nd - 1:
+            if u.shape[d] != i.shape[d]:
+                raise ValueError(f"updates {shape_text(u)} do not fit indices {shape_text(i)}")
+            axis(&a.points, u.shape[d], 0, u.stride[d], i.stride[d])
+        else:
+            e = d - (i.nd - 1) + depth  # of y
+            if u.shape[d] != y.shape[e]:
+                raise ValueError(f"updates {shape_text(u)} do not fit x {shape_text(x)}")
+            axis(&a.points, u.shape[d], y.stride[e], u.stride[d], 0)
+    merge_in_order(&a.points)
+    for d in range(depth):
+        e = d if along is None else along
+        axis(&a.named, y.shape[e], y.stride[e], 0, 0)
+    a.component = i.stride[i.nd - 1] if along is None else 0
+    a.kind, a.type = SCATTERS[reduction], element_of(of)
+
+
+cdef void merge_in_order(fo_axes *a) noexcept:
+    """Neighbouring axes that lie as one in all tensors become one; at least one stays."""
+    cdef int d, k, last = -1
+    cdef bint one
+    for d in range(a.nd):
+        one = last >= 0
+        for k in range(FO_TENSORS):
+            one = one and (a.size[last] == 1 or a.stride[k][last] == a.size[d] * a.stride[k][d])
+        if a.size[d] != 1 or last < 0:
+            last += not one
+            a.size[last] = a.size[d] * (a.size[last] if one else 1)
+            for k in range(FO_TENSORS):
+                a.stride[k][last] = a.stride[k][d]
+    a.nd = last + 1
+    if a.nd == 0:
+        axis(a, 1, 0, 0, 0)
+
+
 cdef int fill_argmax(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """y has x's shape, but for length 1 along the axis."""
     cdef fo_argmax_args *a = &s.argmax
@@ -968,6 +1032,10 @@ def _describe_steps():
     step("gather", FO_STEP_MAP, fill_gather, "x:bytes indices:indices y!:bytes along to single",
          [at(&s.map.a), at(&s.map.b), at(&s.map.y)],
          {"to": FLOAT32, "single": False}).independent_rows = lambda a: a["along"] > 0
+    step("scatter", FO_STEP_SCATTER, fill_scatter,
+         "x~y:bytes indices:indices updates:bytes y!:bytes reduction along of",
+         [at(&s.scatter.x), at(&s.scatter.indices), at(&s.scatter.updates), at(&s.scatter.y)]).independent_rows = (
+             lambda a: False)
     step("argmax", FO_STEP_ARGMAX, fill_argmax, "least x:tensor y!:bytes axis", [at(&s.argmax.x), at(&s.argmax.y)]).independent_rows = lambda a: a["axis"] > 0
     step("top_k", FO_STEP_TOP_K, fill_top_k, "least x:tensor y!:tensor places!:bytes axis",
          [at(&s.top_k.x), at(&s.top_k.y), at(&s.top_k.places)]).independent_rows = lambda a: a["axis"] > 0

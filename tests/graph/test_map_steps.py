@@ -247,6 +247,65 @@ def test_gather_of_many_single_elements(isa, threads):
     agrees("Gather", {"x": x}, x[:, i], {"i": i}, attrs={"axis": -1})
 
 
+REDUCTIONS = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.int32, np.uint8, np.float64, np.bool_])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_scatters(dtype, reduction):
+    """In the order of the updates: of places that are named twice the last one counts, or all are put together."""
+    if reduction != "none" and dtype in (np.uint8, np.float64, np.bool_):
+        pytest.skip("no kernel puts these together")
+    rng, function = np.random.default_rng(0), REDUCTIONS[reduction]
+    attrs = {"reduction": reduction}
+    for shape in (5, 9, 6), (7,), (4, 1, 3, 2):
+        x = numbers(rng, shape, dtype)
+        for depth in range(1, len(shape) + 1):
+            i = np.stack([rng.integers(-n, n, (3, 4)) for n in shape[:depth]], -1)
+            u, y = numbers(rng, (3, 4, *shape[depth:]), dtype), x.copy()
+            for row in np.ndindex(3, 4):
+                at = tuple(i[row])
+                y[at] = u[row] if function is None else function(y[at], u[row])
+            agrees("ScatterND", {"x": x, "i": i, "u": u}, y, attrs=attrs)
+        for axis, n in enumerate(shape):
+            part = [max(1, m - a) for a, m in enumerate(shape)]
+            part[axis] = 2 * n
+            i, u, y = rng.integers(-n, n, part), numbers(rng, part, dtype), x.copy()
+            for at in np.ndindex(*part):
+                to = (*at[:axis], i[at], *at[axis + 1 :])
+                y[to] = u[at] if function is None else function(y[to], u[at])
+            agrees("ScatterElements", {"x": x, "i": i, "u": u}, y, attrs=attrs | {"axis": axis})
+
+
+def test_scatters_of_long_rows(threads):
+    rng = np.random.default_rng(0)
+    x, i, u = (
+        rng.random((900, 250), np.float32),
+        rng.integers(-900, 900, (4000, 1)),
+        rng.random((4000, 250), np.float32),
+    )
+    y = x.copy()
+    np.add.at(y, i[:, 0], u)
+    agrees("ScatterND", {"x": x, "i": i, "u": u}, y, attrs={"reduction": "add"})
+    i, y = np.broadcast_to(i, u.shape), x.copy()
+    np.maximum.at(y, (i, np.arange(250)), u)
+    agrees("ScatterElements", {"x": x, "i": i, "u": u}, y, attrs={"reduction": "max"})
+
+
+def test_scatter_outside():
+    """Nothing is written where one index is outside."""
+    x, u, y = np.ones((4, 3), np.float32), np.zeros((2, 3), np.float32), np.full((4, 3), 7, np.float32)
+    p = _core.Program()
+    p.append("scatter", x, np.array([[0], [4]]), u, y, reduction="none", along=None, of=np.dtype(np.float32))
+    with pytest.raises(ValueError, match="outside its axis"):
+        p.run(())
+    assert (y == 7).all()
+    for wrong in dict(indices=np.zeros((3, 1), int)), dict(updates=u[:, :2]), dict(reduction="add", of=np.dtype(bool)):
+        given = dict(x=x, indices=np.zeros((2, 1), int), updates=u, y=y, reduction="none", along=None) | wrong
+        with pytest.raises((ValueError, TypeError), match="fit|puts"):
+            _core.Program().append("scatter", **{"of": np.dtype(np.float32)} | given)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_])
 @pytest.mark.parametrize("indices", WHOLE)
 @pytest.mark.parametrize("axis", [-1, 0, 1])

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ... import _core
 from ..ir.dtypes import ANY, PROGRAM, from_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
@@ -306,20 +307,29 @@ def _box(indices, shape):
 
 
 def _lower_scatter_nd(p: LoweringContext, node):
-    """Two copies: all of x, and the updates into the part that the indices name."""
+    """A step, or two copies where constant indices are all places of a part: all of x, and the updates into it."""
     indices, x = p.data(node.inputs[1]), p.at(node.inputs[0])
-    if (
-        not isinstance(indices, np.ndarray)
-        or is_symbolic((indices, x.shape))
-        or node.attrs.get("reduction", "none") != "none"
-    ):
-        return False
-    where = _box(indices, x.shape)
+    known = isinstance(indices, np.ndarray) and not is_symbolic((indices, x.shape))
+    where = _box(indices, x.shape) if known and node.attrs.get("reduction", "none") == "none" else None
     if where is None:
-        return False
+        return _scatter(p, node, x, None)
     y = p.result(node.output, like=x)
     p.copy(node, x, y)
     p.copy(node, p.at(node.inputs[2]), part(y, [*where, *[slice(None)] * (len(x.shape) - len(where))]))
+    return True
+
+
+def _lower_scatter_elements(p: LoweringContext, node):
+    x = p.at(node.inputs[0])
+    return _scatter(p, node, x, node.attrs.get("axis", 0) % len(x.shape))
+
+
+def _scatter(p: LoweringContext, node, x, axis):
+    reduction = node.attrs.get("reduction", "none")
+    if not _core.scatter_takes(reduction, x.dtype):
+        return False
+    y, indices, updates = p.result(node.output), _places(p, node), p.at(node.inputs[2])
+    p.add("scatter", node, x=x, indices=indices, updates=updates, y=y, reduction=reduction, along=axis, of=x.dtype)
     return True
 
 
@@ -357,10 +367,10 @@ RECORDS = {
     ),
     "ReverseSequence": Operator(_reverse_sequence, Inference(_reverse_shape), NumPyOnly(_SINGLE)),
     "Scatter": Rewrite(_read_scatter, ("ScatterElements",)),
-    "ScatterElements": Operator(_scatter_elements, Inference(same_shape), NumPyOnly(_SINGLE)),
-    "ScatterND": Operator(
-        _scatter_nd, Inference(same_shape), Kernel(_lower_scatter_nd, "constant indices that are all places of a part")
+    "ScatterElements": Operator(
+        _scatter_elements, Inference(same_shape), Kernel(_lower_scatter_elements, dtypes=PROGRAM)
     ),
+    "ScatterND": Operator(_scatter_nd, Inference(same_shape), Kernel(_lower_scatter_nd, dtypes=PROGRAM)),
     "TensorScatter": Operator(_tensor_scatter, Inference(same_shape), NumPyOnly(_SINGLE)),
     "Trilu": Operator(
         _triangle, Inference(same_shape), Kernel(_lower_triangle, "of a constant diagonal", dtypes=PROGRAM)
