@@ -217,6 +217,7 @@ typedef struct {
     /* arguments of the gate functions are held in -clip..clip; INFINITY: they are not */
     float clip;
     float cell_clip; /* LSTM: c' is held in -cell_clip..cell_clip; INFINITY: it is not */
+    bool bfloat16;   /* products are of operands rounded to it, to nearest, halves to even, and summed in float32 */
 } fo_cell_shape;
 
 /* Contiguous; the gates stand one after another, i f g o or r z n: w_ih (gates*hidden, inputs), w_hh (gates*hidden,

@@ -152,6 +152,7 @@ cdef extern from "fusedops.h" nogil:
         fo_activation act, gate, out
         float clip
         float cell_clip
+        bint bfloat16
     ctypedef struct fo_cell_weights:
         fo_weights w_ih, w_hh, w_hr
         const float *b_ih

@@ -1022,7 +1022,7 @@ cdef class CellPlan:
         fo_cell_free(self.cell)
 
     def _pack(self, int kind, ndarray w_ih, ndarray w_hh, ndarray b_ih, ndarray b_hh, ndarray w_hr, ndarray peephole,
-              tuple activations, bint reset_after, float clip, float cell_clip):
+              tuple activations, bint reset_after, float clip, float cell_clip, bint bfloat16=False):
         """Arrays are contiguous, of the shapes in fusedops.h; activations as parsed: act, gate and out."""
         cdef fo_cell_shape s
         cdef fo_cell_weights w
@@ -1034,7 +1034,7 @@ cdef class CellPlan:
         s.hidden = s.outputs if w_hr is None else w_hr.shape[1]
         act, gate, out = activations
         s.act, s.gate, s.out = activation_of(act), activation_of(gate), activation_of(out)
-        s.reset_after, s.clip, s.cell_clip = reset_after, clip, cell_clip
+        s.reset_after, s.clip, s.cell_clip, s.bfloat16 = reset_after, clip, cell_clip, bfloat16
         w.w_ih, w.w_hh, w.w_hr = weights_of(w_ih), weights_of(w_hh), weights_of(w_hr)
         w.b_ih, w.b_hh, w.peephole = data(b_ih), data(b_hh), data(peephole)
         with nogil:

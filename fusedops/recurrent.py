@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import _core, activations, recurrent_weights
-from .layers import _kept, _Layer, halves_of, integer
+from .layers import _kept, _Layer, _precision, halves_of, integer, multiplies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Literal
 
-    from ._types import Activation, Array, Direction, Input, OptionalWeights, Weights
+    from ._types import Activation, Array, Direction, Input, OptionalWeights, Precision, Weights
 
 
 _KINDS = _core.CELLS
@@ -104,7 +104,8 @@ class _Cell(_Layer):
         )
         bias = b_ih is not None or b_hh is not None
         return (
-            f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, {halves_of(w_ih.dtype)}bias={bias}{shown}, "
+            f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, {halves_of(w_ih.dtype)}bias={bias}{shown}"
+            f"{_precision(options)}, "
             f"kernel='{self.isa} gemm and gates')"
         )
 
@@ -122,6 +123,9 @@ class RNNCell(_Cell, _core.CellPlan):
         "tanh", or any other of :func:`fusedops.conv2d` but "prelu".
     clip : float, optional
         Bounds the activation's argument to -clip..clip.
+    precision : "float32" or "bfloat16"
+        Of the operands, as :class:`Linear` has it: with bfloat16 the weights, x and what is multiplied of the state are
+        rounded to it; sums, gates and states are float32.
 
     Raises
     ------
@@ -159,10 +163,12 @@ class RNNCell(_Cell, _core.CellPlan):
         *,
         activation: Activation = "tanh",
         clip: float | None = None,
+        precision: Precision = "float32",
     ) -> None:
+        bfloat16 = multiplies(precision)
         w, parsed = _weights("RNN", w_ih, w_hh, b_ih, b_hh), _activation(activation)
-        self._arguments = w[:4], dict(activation=_kept(activation, parsed), clip=clip)
-        self._pack(_KINDS["RNN"], *w, (parsed,) * 3, False, _clip(clip), np.inf)
+        self._arguments = w[:4], dict(activation=_kept(activation, parsed), clip=clip, precision=precision)
+        self._pack(_KINDS["RNN"], *w, (parsed,) * 3, False, _clip(clip), np.inf, bfloat16)
 
 
 class LSTMCell(_Cell, _core.LSTMCellPlan):
@@ -188,6 +194,8 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
     activations : tuple of three, optional
         The functions of i, f and o, of g, and of c' in h', each as :func:`fusedops.conv2d` takes them, but not
         "prelu". None is ("sigmoid", "tanh", "tanh"), which is the fastest.
+    precision : "float32" or "bfloat16"
+        Of the operands, as :class:`RNNCell` has it.
 
     Raises
     ------
@@ -233,10 +241,13 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
         clip: float | None = None,
         cell_clip: float | None = None,
         activations: Sequence[Activation] | None = None,
+        precision: Precision = "float32",
     ) -> None:
+        bfloat16 = multiplies(precision)
         w, (kept, functions) = _weights("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole), _functions("LSTM", activations)
-        self._arguments = w[:4], dict(w_hr=w[4], peephole=w[5], clip=clip, cell_clip=cell_clip, activations=kept)
-        self._pack(_KINDS["LSTM"], *w, functions, False, _clip(clip), _clip(cell_clip, "cell_clip"))
+        options = dict(w_hr=w[4], peephole=w[5], clip=clip, cell_clip=cell_clip, activations=kept)
+        self._arguments = w[:4], options | {"precision": precision}
+        self._pack(_KINDS["LSTM"], *w, functions, False, _clip(clip), _clip(cell_clip, "cell_clip"), bfloat16)
 
 
 class GRUCell(_Cell, _core.CellPlan):
@@ -260,6 +271,8 @@ class GRUCell(_Cell, _core.CellPlan):
     activations : tuple of two, optional
         The functions of r and z, and of n, each as :func:`fusedops.conv2d` takes them, but not "prelu". None is
         ("sigmoid", "tanh"), which is the fastest.
+    precision : "float32" or "bfloat16"
+        Of the operands, as :class:`RNNCell` has it.
 
     Raises
     ------
@@ -299,11 +312,14 @@ class GRUCell(_Cell, _core.CellPlan):
         reset_after: bool = True,
         clip: float | None = None,
         activations: Sequence[Activation] | None = None,
+        precision: Precision = "float32",
     ) -> None:
+        bfloat16 = multiplies(precision)
         w, (kept, functions) = _weights("GRU", w_ih, w_hh, b_ih, b_hh), _functions("GRU", activations)
         reset_after = bool(reset_after)
-        self._arguments = w[:4], dict(reset_after=reset_after, clip=clip, activations=kept)
-        self._pack(_KINDS["GRU"], *w, functions, reset_after, _clip(clip), np.inf)
+        options = dict(reset_after=reset_after, clip=clip, activations=kept)
+        self._arguments = w[:4], options | {"precision": precision}
+        self._pack(_KINDS["GRU"], *w, functions, reset_after, _clip(clip), np.inf, bfloat16)
 
 
 def _each_layer(num_layers, bidirectional, **weights):
@@ -359,6 +375,12 @@ class _Sequence(_Layer):
         ]
         return f"{type(self).__name__}({', '.join(shown)}, {self.cells[0]!r})"
 
+    def _in_bfloat16(self):
+        """The same layer with ``precision="bfloat16"``."""
+        arguments = [cell._arguments for cell in self.cells]
+        cells = [type(self.cells[0])(*arrays, **options | {"precision": "bfloat16"}) for arrays, options in arguments]
+        return _assembled(type(self), cells, self._options, self._added())
+
     def stream(self, batch: int = 1) -> _core.Stream:
         """A stepper that keeps its state between calls.
 
@@ -409,7 +431,7 @@ class RNN(_Sequence, _core.SequencePlan):
     w_ih, w_hh, b_ih, b_hh
         As :class:`RNNCell` takes them; with several layers or directions a list
         of each, layer by layer, forward before backward.
-    activation, clip
+    activation, clip, precision
         See :class:`RNNCell`.
     num_layers : int
         A layer reads the outputs of the one before it, those of its directions side by side.
@@ -456,9 +478,10 @@ class RNN(_Sequence, _core.SequencePlan):
         batch_first: bool = False,
         activation: Activation = "tanh",
         clip: float | None = None,
+        precision: Precision = "float32",
     ) -> None:
         each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
-        cells = [RNNCell(**w, activation=activation, clip=clip) for w in each]
+        cells = [RNNCell(**w, activation=activation, clip=clip, precision=precision) for w in each]
         self._assemble(cells, bidirectional, reverse, batch_first)
 
     if TYPE_CHECKING:  # the binding's, with the types of its states
@@ -549,7 +572,7 @@ class LSTM(_Sequence, _core.SequencePlan):
     w_ih, w_hh, b_ih, b_hh, w_hr, peephole
         As :class:`LSTMCell` takes them; with several layers or directions a list
         of each, layer by layer, forward before backward.
-    clip, cell_clip, activations
+    clip, cell_clip, activations, precision
         See :class:`LSTMCell`.
     num_layers, bidirectional, reverse, batch_first
         See :class:`RNN`, also for the arguments of a call; the state is the pair (h, c).
@@ -587,11 +610,14 @@ class LSTM(_Sequence, _core.SequencePlan):
         clip: float | None = None,
         cell_clip: float | None = None,
         activations: Sequence[Activation] | None = None,
+        precision: Precision = "float32",
     ) -> None:
         each = _each_layer(
             num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, w_hr=w_hr, peephole=peephole
         )
-        cells = [LSTMCell(**w, clip=clip, cell_clip=cell_clip, activations=activations) for w in each]
+        cells = [
+            LSTMCell(**w, clip=clip, cell_clip=cell_clip, activations=activations, precision=precision) for w in each
+        ]
         self._assemble(cells, bidirectional, reverse, batch_first)
 
     if TYPE_CHECKING:  # the binding's, with the types of its states
@@ -689,7 +715,7 @@ class GRU(_Sequence, _core.SequencePlan):
     w_ih, w_hh, b_ih, b_hh
         As :class:`GRUCell` takes them; with several layers or directions a list
         of each, layer by layer, forward before backward.
-    reset_after, clip, activations
+    reset_after, clip, activations, precision
         See :class:`GRUCell`.
     num_layers, bidirectional, reverse, batch_first
         See :class:`RNN`, also for the arguments of a call.
@@ -725,9 +751,12 @@ class GRU(_Sequence, _core.SequencePlan):
         reset_after: bool = True,
         clip: float | None = None,
         activations: Sequence[Activation] | None = None,
+        precision: Precision = "float32",
     ) -> None:
         each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
-        cells = [GRUCell(**w, reset_after=reset_after, clip=clip, activations=activations) for w in each]
+        cells = [
+            GRUCell(**w, reset_after=reset_after, clip=clip, activations=activations, precision=precision) for w in each
+        ]
         self._assemble(cells, bidirectional, reverse, batch_first)
 
     if TYPE_CHECKING:  # the binding's, with the types of its states

@@ -502,11 +502,15 @@ def attention(
     mask: Input | None = None,
     causal: bool = False,
     scale: float | None = None,
+    precision: Precision = "float32",
     out: Array | None = None,
 ) -> Array:
     """:func:`fusedops.attention`, unfused: the scores of all queries for all keys, the mask, the softmax and the
     product with the values, each in memory."""
     q, k, v, mask, scale, one = tokens.operands(q, k, v, mask, scale)
+    rounds = layers.multiplies(precision)
+    if rounds:
+        q, k, v, scale = rounded(np.float32(scale) * q), rounded(k), rounded(v), 1.0
     causal, shape, (kv_heads, s, dv) = tokens.flag(causal), (*q.shape[one:-1], v.shape[-1]), v.shape[-3:]
     if out is not None:
         _core.checked_out(out, shape)
@@ -532,6 +536,8 @@ def attention(
         _core.softmax(scores, scores.ndim - 1, False, scores)
         if nothing is not None:
             scores[nothing] = 0
+        if rounds:
+            by_group[1] = rounded(by_group[1])
         _step("matmul", by_group[1], shared[1], by_group[2])
     return _delivered(y[0] if one else y, out)
 
@@ -722,13 +728,16 @@ def gemm(
 class _UnfusedCell:
     """Two products, their biases, then the gates and the new state, each step a pass over memory."""
 
-    def __init__(self, kind, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None, *, clip=None, fold_bn=False):
+    def __init__(
+        self, kind, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None, *, clip=None, precision="float32", fold_bn=False
+    ):
+        self._rounds = layers.multiplies(precision)
         self._weights = recurrent._weights(kind, w_ih, w_hh, b_ih, b_hh, w_hr, peephole)
         w_ih, w_hh, b_ih, b_hh, w_hr, self._peephole = self._weights
         self._inputs, self._outputs = w_ih.shape[1], w_hh.shape[1]
         self._hidden = self._outputs if w_hr is None else w_hr.shape[1]
-        self._of_x, self._of_h = _affine(w_ih, b_ih, fold_bn), _affine(w_hh, b_hh, fold_bn)
-        self._project = None if w_hr is None else layers.Linear(w_hr)
+        self._of_x, self._of_h = (self._affine(w, b, fold_bn) for w, b in ((w_ih, b_ih), (w_hh, b_hh)))
+        self._project = None if w_hr is None else self._affine(w_hr, None, True)
         self._clip = None if clip is None else activations.parse(("clip", -recurrent._clip(clip), clip))
 
     def _widths(self):
@@ -745,25 +754,25 @@ class _UnfusedCell:
             return self._step(self._of_x(x), *states)
         return [s[0] for s in self._step(self._of_x(x[np.newaxis]), *(s[np.newaxis] for s in states))]
 
+    def _affine(self, w, bias, folded):
+        """``w x + bias`` as a function of x, with the bias in the kernel or as a pass of its own."""
+        layer = layers.Linear(rounded(w) if self._rounds else w, bias if folded else None)
+        product = (lambda x: layer(rounded(x))) if self._rounds else layer
+        if folded or bias is None:
+            return product
+
+        def affine(x):
+            y = product(x)
+            _core.pointwise(y, y, shift=bias)
+            return y
+
+        return affine
+
     def _apply(self, gate, activation):
         """A gate's function, after the clip where there is one."""
         if self._clip is not None:
             _core.pointwise(gate, gate, activation=self._clip)
         _core.pointwise(gate, gate, activation=activation)
-
-
-def _affine(w, bias, folded):
-    """``w x + bias`` as a function of x, with the bias in the kernel or as a pass of its own."""
-    layer = layers.Linear(w, bias if folded else None)
-    if folded or bias is None:
-        return layer
-
-    def affine(x):
-        y = layer(x)
-        _core.pointwise(y, y, shift=bias)
-        return y
-
-    return affine
 
 
 def _state(state, name, shape):
@@ -793,9 +802,10 @@ class RNNCell(_UnfusedCell):
         *,
         activation: Activation = "tanh",
         clip: float | None = None,
+        precision: Precision = "float32",
         fold_bn: bool = False,
     ) -> None:
-        super().__init__("RNN", w_ih, w_hh, b_ih, b_hh, clip=clip, fold_bn=fold_bn)
+        super().__init__("RNN", w_ih, w_hh, b_ih, b_hh, clip=clip, precision=precision, fold_bn=fold_bn)
         self._activation = recurrent._activation(activation)
 
     def _step(self, of_x, h):
@@ -821,9 +831,11 @@ class LSTMCell(_UnfusedCell):
         peephole: Input | None = None,
         clip: float | None = None,
         activations: Sequence[Activation] | None = None,
+        precision: Precision = "float32",
         fold_bn: bool = False,
     ) -> None:
-        super().__init__("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole, clip=clip, fold_bn=fold_bn)
+        options = dict(clip=clip, precision=precision, fold_bn=fold_bn)
+        super().__init__("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole, **options)
         _, (self._of_new, self._of_gates, self._of_out) = recurrent._functions("LSTM", activations)
 
     def _widths(self):
@@ -873,15 +885,16 @@ class GRUCell(_UnfusedCell):
         reset_after: bool = True,
         clip: float | None = None,
         activations: Sequence[Activation] | None = None,
+        precision: Precision = "float32",
         fold_bn: bool = False,
     ) -> None:
-        super().__init__("GRU", w_ih, w_hh, b_ih, b_hh, clip=clip, fold_bn=fold_bn)
+        super().__init__("GRU", w_ih, w_hh, b_ih, b_hh, clip=clip, precision=precision, fold_bn=fold_bn)
         _, (self._of_new, self._of_gates, _) = recurrent._functions("GRU", activations)
         self._reset_after = reset_after
         if not reset_after:  # n waits for r: its rows are a product of their own
             w, b, cut = self._weights[1], self._weights[3], 2 * self._hidden
-            self._of_h = _affine(w[:cut], None if b is None else b[:cut], fold_bn)
-            self._of_rh = _affine(w[cut:], None if b is None else b[cut:], fold_bn)
+            self._of_h = self._affine(w[:cut], None if b is None else b[:cut], fold_bn)
+            self._of_rh = self._affine(w[cut:], None if b is None else b[cut:], fold_bn)
         self._minus = np.full(self._hidden, -1, np.float32)
 
     def _step(self, of_x, h):

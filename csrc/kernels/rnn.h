@@ -375,7 +375,44 @@ INLINE ptrdiff_t step_width(const fo_step_args *g) {
     return g->m <= 8 ? 8 / g->m * pair : g->gates == 3 || g->m <= 32 ? pair : 4;
 }
 
+/* Sums of a unit block: those of x and of h together, but of three gates n's two shares. */
+INLINE void step_add(const bool three, const int gates, const float *x, const float *h, float *sums) {
+    for (int j = 0; j < gates; j++) {
+        const vf vx = v_load(x + j * VL), vh = v_load(h + j * VL);
+        if (three && j == 2) {
+            v_store(sums + 2 * VL, vx);
+            v_store(sums + 3 * VL, vh);
+        } else {
+            v_store(sums + j * VL, v_add(vx, vh));
+        }
+    }
+}
+
+/* The gates of sums that were made before. */
+INLINE void step_of_sums(const fo_step_args *g) {
+    FO_RAN("rnn sums");
+    const bool three = g->gates == 3;
+    const ptrdiff_t width = (three ? GATE_VECTORS : g->gates) * VL, all = g->to - g->from;
+    const ptrdiff_t fit = FO_STEP_SUMS_FLOATS / width, most = g->m < fit ? g->m : fit;
+    float sums[FO_STEP_SUMS_FLOATS] __attribute__((aligned(64)));
+    for (ptrdiff_t b = 0, blocks; b < all; b += blocks) {
+        blocks = all - b < fit / most ? all - b : fit / most;
+        for (ptrdiff_t i = 0, rows; i < g->m; i += rows) {
+            rows = g->m - i < most ? g->m - i : most;
+            for (ptrdiff_t r = 0; r < rows * blocks; r++) {
+                const ptrdiff_t row = i + r / blocks, j = (b + r % blocks) * g->gates * VL;
+                step_add(three, g->gates, g->start + row * g->lds + j, g->of_h + row * g->ldoh + j, sums + r * width);
+            }
+            finish_step(g, &(step_sums){sums, rows, i, g->from + b, (int)blocks});
+        }
+    }
+}
+
 void FO_NAME(fo_step)(const fo_step_args *g) {
+    if (g->of_h) {
+        step_of_sums(g);
+        return;
+    }
     const ptrdiff_t first = g->from * g->gates, last = g->to * g->gates, part = step_width(g);
     const ptrdiff_t parts = (last - first + part - 1) / part;
     for (ptrdiff_t i = 0; i < parts; i++) {

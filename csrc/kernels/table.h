@@ -182,7 +182,9 @@ typedef enum {
 /* m rows of one step, for the unit blocks from .. to-1 of vl units each (see kernels/rnn.h for the order of the
  * columns). s[i,:] = start[i,:] + x[i,:kx] wx + h[i,:kh] wh; lds is 0 where start is the bias of all rows, kx 0 where
  * start has x's part in it. Where the gates are odd, `from` and `to` are even. Steps that alternate between forwards
- * and backwards find the weights that the step before read last still in the cache. */
+ * and backwards find the weights that the step before read last still in the cache. of_h: where it is not NULL, h's
+ * part, made before, for a product that is not this kernel's; then it and start begin at the columns of block `from`,
+ * bias_n is in it, and x, wx, wh and bias_n are not read. */
 typedef struct {
     fo_stage_kind kind;
     int gates;
@@ -192,8 +194,8 @@ typedef struct {
     ptrdiff_t ldx, ldh, kx, kh;
     const void *wx, *wh;
     fo_dtype w_type;
-    const float *start, *bias_n;
-    ptrdiff_t lds;
+    const float *start, *bias_n, *of_h;
+    ptrdiff_t lds, ldoh;
     const float *c, *old;
     float *c_out, *h_out, *y; /* y: a second place for h', or NULL */
     ptrdiff_t ldc, ldold, ldco, ldho, ldy;

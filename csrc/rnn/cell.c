@@ -23,10 +23,8 @@ static void pack_units(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_
         fo_transpose_16(n, k, (const uint16_t *)w->data + unit * k, k, (uint16_t *)to + at, ld);
 }
 
-/* Gate `gate` of the weights becomes vector `slot` of each unit block of the stage. The bias is b_ih + b_hh, or b_ih
- * alone. */
-static void pack_gate(const fo_cell *cell, const fo_cell_weights *from, int gate, const step_stage *to, int slot,
-                      bool b_hh) {
+/* Gate `gate` of the weights becomes vector `slot` of each unit block of the stage. */
+static void pack_gate(const fo_cell *cell, const fo_cell_weights *from, int gate, const step_stage *to, int slot) {
     const fo_kernels *kn = cell->kn;
     const ptrdiff_t vl = kn->vl, nr = kn->nr, hidden = cell->s.hidden, inputs = cell->s.inputs;
     const ptrdiff_t outputs = cell->s.outputs;
@@ -35,8 +33,17 @@ static void pack_gate(const fo_cell *cell, const fo_cell_weights *from, int gate
         const ptrdiff_t unit = gate * hidden + u, j = (u / vl * to->gates + slot) * vl, n = min_(vl, hidden - u);
         pack_units(kn, n, inputs, &from->w_ih, unit, to->wx, j / nr * nr * inputs + j % nr, nr);
         pack_units(kn, n, outputs, &from->w_hh, unit, to->wh, j / group * group * outputs + j % group, group);
-        for (ptrdiff_t q = 0; q < n; q++)
-            to->bias[j + q] = (from->b_ih ? from->b_ih[unit + q] : 0) + (b_hh && from->b_hh ? from->b_hh[unit + q] : 0);
+    }
+}
+
+/* Its bias: b_ih + b_hh, or b_ih alone. */
+static void pack_bias(const fo_cell *cell, const fo_cell_weights *from, int gate, const step_stage *to, int slot,
+                      bool b_hh) {
+    const ptrdiff_t vl = cell->kn->vl, hidden = cell->s.hidden;
+    for (ptrdiff_t u = 0; u < hidden; u++) {
+        const ptrdiff_t unit = gate * hidden + u;
+        to->bias[(u / vl * to->gates + slot) * vl + u % vl] =
+            (from->b_ih ? from->b_ih[unit] : 0) + (b_hh && from->b_hh ? from->b_hh[unit] : 0);
     }
 }
 
@@ -55,21 +62,44 @@ static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_ki
     step_stage *stage = &cell->stage[cell->stages++];
     *stage = (step_stage){.kind = kind, .gates = gates, .columns = cell->blocks * gates * cell->kn->vl};
     stage->lds = fo_leading(cell->kn, stage->columns);
+    stage->bias = zeroed(stage->columns, sizeof(float), failed);
+    if (*failed) return;
+    for (int g = 0; g < gates; g++) pack_bias(cell, weights, first + g, stage, g, !(kind == FO_STEP_GRU && g == 2));
+    if (cell->s.bfloat16) {
+        *failed |= !fo_cell_rounded_weights(cell, weights, first, stage);
+        return;
+    }
     const size_t each = (size_t)fo_size(cell->type);
     stage->wx = zeroed(stage->columns * cell->s.inputs, each, failed);
     stage->wh = zeroed(round_up(stage->columns, group_width(cell->kn, gates)) * cell->s.outputs, each, failed);
-    stage->bias = zeroed(stage->columns, sizeof(float), failed);
     if (*failed) return;
-    for (int g = 0; g < gates; g++) pack_gate(cell, weights, first + g, stage, g, !(kind == FO_STEP_GRU && g == 2));
+    for (int g = 0; g < gates; g++) pack_gate(cell, weights, first + g, stage, g);
+}
+
+/* The weights of a projection. */
+static void add_projection(fo_cell *cell, const fo_weights *w_hr, bool *failed) {
+    const ptrdiff_t hidden = cell->s.hidden, outputs = cell->s.outputs;
+    cell->projects = true;
+    if (cell->s.bfloat16) {
+        *failed |= !fo_cell_rounded_projection(cell, w_hr);
+        return;
+    }
+    cell->w_hr = fo_alloc((size_t)(fo_packed_size(cell->kn, outputs, hidden) * fo_size(cell->type)));
+    *failed |= !cell->w_hr;
+    if (!*failed) fo_pack_weights(cell->kn, outputs, hidden, w_hr, 1, hidden, cell->w_hr);
 }
 
 fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weights) {
     fo_cell *cell = fo_alloc(sizeof *cell);
     if (!cell) return NULL;
     const fo_kernels *kn = fo_active();
-    const ptrdiff_t hidden = shape->hidden, outputs = shape->outputs;
+    const ptrdiff_t hidden = shape->hidden;
     bool failed = false;
-    *cell = (fo_cell){.kn = kn, .s = *shape, .blocks = round_up(div_up(hidden, kn->vl), 2), .type = weights->w_hh.type};
+    *cell = (fo_cell){.kn = kn,
+                      .s = *shape,
+                      .blocks = round_up(div_up(hidden, kn->vl), 2),
+                      .together = shape->bfloat16 ? fo_rounded_panel(kn) / kn->vl : 2,
+                      .type = shape->bfloat16 ? FO_BF16 : weights->w_hh.type};
     if (shape->kind == FO_RNN) {
         add_stage(cell, weights, FO_STEP_RNN, 0, 1, &failed);
     } else if (shape->kind == FO_LSTM) {
@@ -83,11 +113,7 @@ fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weigh
         add_stage(cell, weights, FO_STEP_GRU_NEW, 2, 1, &failed);
     }
     cell->peephole = fo_copy(weights->peephole, 3 * hidden, &failed);
-    if (weights->w_hr.data) {
-        cell->w_hr = fo_alloc((size_t)(fo_packed_size(kn, outputs, hidden) * fo_size(cell->type)));
-        failed |= !cell->w_hr;
-        if (!failed) fo_pack_weights(kn, outputs, hidden, &weights->w_hr, 1, hidden, cell->w_hr);
-    }
+    if (weights->w_hr.data) add_projection(cell, &weights->w_hr, &failed);
     if (failed) {
         fo_cell_free(cell);
         return NULL;
@@ -101,7 +127,10 @@ void fo_cell_free(fo_cell *cell) {
         fo_free(cell->stage[i].wx);
         fo_free(cell->stage[i].wh);
         fo_free(cell->stage[i].bias);
+        fo_rounded_weights_free(&cell->stage[i].x);
+        fo_rounded_weights_free(&cell->stage[i].h);
     }
+    fo_rounded_weights_free(&cell->hr);
     fo_free(cell->bias_n);
     fo_free(cell->peephole);
     fo_free(cell->w_hr);
@@ -110,10 +139,10 @@ void fo_cell_free(fo_cell *cell) {
 
 /* ---- one step -------------------------------------------------------------------------------------------------- */
 
-void fo_cell_share(const team_place *at, ptrdiff_t all, ptrdiff_t *first, ptrdiff_t *last) {
-    const ptrdiff_t pairs = div_up(all, 2);
-    *first = pairs * at->member / at->members * 2;
-    *last = min_(pairs * (at->member + 1) / at->members * 2, all);
+void fo_cell_share(const team_place *at, ptrdiff_t all, ptrdiff_t together, ptrdiff_t *first, ptrdiff_t *last) {
+    const ptrdiff_t parts = div_up(all, together);
+    *first = min_(parts * at->member / at->members * together, all);
+    *last = min_(parts * (at->member + 1) / at->members * together, all);
 }
 
 /* h' = w_hr h, this member's columns of it. */
@@ -121,18 +150,22 @@ static void project(const fo_cell *cell, const step_job *job, const team_place *
     const fo_kernels *kn = cell->kn;
     const ptrdiff_t hidden = cell->s.hidden, outputs = cell->s.outputs;
     ptrdiff_t from, to;
-    fo_cell_share(at, div_up(outputs, kn->nr), &from, &to);
+    fo_cell_share(at, div_up(outputs, kn->nr), 2, &from, &to);
     const ptrdiff_t j = from * kn->nr, n = min_(to * kn->nr, outputs) - j;
     if (n <= 0) return;
-    fo_gemm_args g = {.m = job->m,
-                      .n = n,
-                      .k = hidden,
-                      .a = job->between,
-                      .lda = hidden,
-                      .c = job->io.h_out + j,
-                      .ldc = job->io.ldho};
-    fo_gemm_panels(kn, &g, cell->w_hr, cell->type, from);
-    kn->gemm(&g);
+    if (cell->type == FO_BF16) {
+        fo_cell_rounded_project(cell, job, j, n);
+    } else {
+        fo_gemm_args g = {.m = job->m,
+                          .n = n,
+                          .k = hidden,
+                          .a = job->between,
+                          .lda = hidden,
+                          .c = job->io.h_out + j,
+                          .ldc = job->io.ldho};
+        fo_gemm_panels(kn, &g, cell->w_hr, cell->type, from);
+        kn->gemm(&g);
+    }
     if (job->y)
         for (ptrdiff_t i = 0; i < job->m; i++)
             memcpy(job->y + i * job->ldy + j, job->io.h_out + i * job->io.ldho + j, (size_t)n * sizeof(float));
@@ -183,37 +216,38 @@ void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at
                           .clip = cell->s.clip,
                           .cell_clip = cell->s.cell_clip};
         float *z = job->between + job->m * hidden;
-        if (cell->w_hr || stage->kind == FO_STEP_GRU_RESET) {
+        if (cell->projects || stage->kind == FO_STEP_GRU_RESET) {
             g.h_out = job->between, g.ldho = hidden, g.y = NULL;
             if (stage->kind == FO_STEP_GRU_RESET) g.c_out = z, g.ldco = hidden;
         } else if (stage->kind == FO_STEP_GRU_NEW) {
             fo_barrier_wait(at->barrier, at->members);
             g.old = io->h, g.ldold = io->ldh, g.h = job->between, g.ldh = hidden, g.c = z, g.ldc = hidden;
         }
-        fo_cell_share(at, cell->blocks, &g.from, &g.to);
-        kn->step(&g);
+        fo_cell_share(at, cell->blocks, cell->together, &g.from, &g.to);
+        cell->type == FO_BF16 ? fo_cell_rounded_stage(cell, stage, job, &g) : kn->step(&g);
     }
-    if (cell->w_hr) {
+    if (cell->projects) {
         fo_barrier_wait(at->barrier, at->members);
         project(cell, job, at);
     }
 }
 
 ptrdiff_t fo_cell_between(const fo_cell *cell, ptrdiff_t m) {
-    return cell->stages == 2 || cell->w_hr ? 2 * m * cell->s.hidden : 0;
+    return cell->stages == 2 || cell->projects ? 2 * m * cell->s.hidden : 0;
 }
 
 double fo_cell_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads) {
+    const bool narrow = cell->type == FO_BF16 && fo_cell_rounding(cell)->gemm_bf16;
     const fo_machine *machine = fo_this_machine();
     const fo_cell_shape *s = &cell->s;
     const int gates = s->kind == FO_RNN ? 1 : s->kind == FO_GRU ? 3 : 4;
-    const int barriers = cell->stages == 2 || cell->w_hr ? 2 : 1;
-    const ptrdiff_t pairs = max_(1, div_up(cell->blocks, 2));
-    const double share = (double)div_up(pairs, threads) / pairs;
+    const int barriers = cell->stages == 2 || cell->projects ? 2 : 1;
+    const ptrdiff_t parts = max_(1, div_up(cell->blocks, cell->together));
+    const double share = (double)div_up(parts, threads) / parts;
     const double weights =
-        share * (gates * s->hidden * (s->inputs + s->outputs) + (cell->w_hr ? s->hidden * s->outputs : 0));
+        share * (gates * s->hidden * (s->inputs + s->outputs) + (cell->projects ? s->hidden * s->outputs : 0));
     const double bytes = (double)fo_size(cell->type) * weights;
-    const double compute = rows * weights / (FO_STEP_MACS * cell->kn->vl);
+    const double compute = rows * weights * (narrow ? fo_prices_of_bf16.step : 1) / (FO_STEP_MACS * cell->kn->vl);
     const double rate = bytes <= machine->l2 ? FO_L2_RATE : bytes <= machine->l3 ? FO_L3_RATE : FO_MEMORY_RATE;
     const double memory = bytes / rate, longer = compute > memory ? compute : memory;
     const double alone = longer + FO_STEP_OVERLAP * (compute + memory - longer);
@@ -231,14 +265,31 @@ static void run_cell(void *context, int member, int members) {
     fo_cell_step(run->cell, &run->job, &(team_place){&run->barrier, member, members});
 }
 
+/* Lets x and h be rounded rows from `at` on, and results between behind them. */
+static void round_operands(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io, char *at, fo_cell_rows *rows) {
+    const fo_byte_kernels *bytes = fo_cell_rounding(cell);
+    const ptrdiff_t inputs = cell->s.inputs, outputs = cell->s.outputs;
+    *rows = (fo_cell_rows){.x = {at, fo_rounded_bytes(bytes, inputs)}};
+    rows->h = (fo_rounded_rows){at + batch * rows->x.ld, fo_rounded_bytes(bytes, outputs)};
+    rows->between = (fo_rounded_rows){rows->h.at + batch * rows->h.ld, fo_rounded_bytes(bytes, cell->s.hidden)};
+    for (ptrdiff_t i = 0; i < batch; i++) {
+        fo_round(bytes, inputs, io->x + i * io->ldx, rows->x.at + i * rows->x.ld, 0, inputs);
+        fo_round(bytes, outputs, io->h + i * io->ldh, rows->h.at + i * rows->h.ld, 0, outputs);
+    }
+}
+
 fo_status fo_cell_run(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io) {
+    const fo_cell_shape *s = &cell->s;
     if (!batch) return FO_OK;
     const ptrdiff_t between = fo_cell_between(cell, batch);
+    const ptrdiff_t rounded = cell->type == FO_BF16 ? batch * (s->inputs + s->outputs + s->hidden) : 0;
     cell_run run = {.cell = cell, .job = {.io = *io, .m = batch}};
-    if (between && !(run.job.between = fo_arena_take((size_t)between * sizeof(float)))) return FO_NO_MEMORY;
+    const size_t floats = (size_t)(between + rounded);
+    if (floats && !(run.job.between = fo_arena_take(floats * sizeof(float)))) return FO_NO_MEMORY;
+    if (rounded) round_operands(cell, batch, io, (char *)(run.job.between + between), &run.job.rounded);
     const double alone = fo_cell_nanoseconds(cell, batch, 1);
     const int threads = fo_threads_for(alone);
     fo_parallel_team(fo_cell_nanoseconds(cell, batch, threads) < FO_SPLIT_GAIN * alone ? threads : 1, run_cell, &run);
-    if (between) fo_arena_release(run.job.between);
+    if (floats) fo_arena_release(run.job.between);
     return FO_OK;
 }

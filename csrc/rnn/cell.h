@@ -2,6 +2,7 @@
 #ifndef FO_CELL_H
 #define FO_CELL_H
 
+#include "../net/rounded_product.h"
 #include "../machine/machine.h"
 #include "../machine/tune.h"
 #include "../pack.h"
@@ -13,17 +14,21 @@ typedef struct {
     ptrdiff_t lds;     /* distance of two rows of x parts made before */
     void *wx, *wh;     /* packed as kernels/rnn.h has them */
     float *bias;
+    fo_rounded_weights x, h; /* in their place, of bfloat16 */
 } step_stage;
 
 struct fo_cell {
     const fo_kernels *kn;
     fo_cell_shape s;
-    ptrdiff_t blocks; /* of vl units; even, so that panels of the GEMM end where blocks do */
-    fo_dtype type;    /* of the weights */
+    ptrdiff_t blocks;   /* of vl units; even, so that panels of the GEMM end where blocks do */
+    ptrdiff_t together; /* blocks that are one thread's, for the same reason */
+    fo_dtype type;      /* of the weights; FO_BF16: products are of rounded operands */
     int stages;
     step_stage stage[2];
     float *bias_n, *peephole;
+    bool projects;
     void *w_hr;
+    fo_rounded_weights hr; /* in its place, of bfloat16 */
 };
 
 /* ---- one step -------------------------------------------------------------------------------------------------- */
@@ -33,6 +38,12 @@ typedef struct {
     fo_barrier *barrier;
     int member, members;
 } team_place;
+
+/* Rounded rows of a cell of bfloat16: x, where its sums were not made before, h, and where each member rounds what it
+ * made of h' (or nowhere) and of the results between two products. */
+typedef struct {
+    fo_rounded_rows x, h, h_out, between;
+} fo_cell_rows;
 
 /* The step of fo_cell_io for m rows. sums: where not NULL, the x part of each stage, made before. y: a second place for
  * h', or NULL. */
@@ -44,14 +55,26 @@ typedef struct {
     ptrdiff_t ldy;
     float *between; /* results of the first stage of two: 2 * m * hidden floats */
     bool backwards; /* the order in which the units are done */
+    fo_cell_rows rounded;
 } step_job;
 
-/* This member's share of `all` things that come in pairs: first .. last-1. */
-void fo_cell_share(const team_place *at, ptrdiff_t all, ptrdiff_t *first, ptrdiff_t *last);
+/* This member's share of `all` things that come `together` so many: first .. last-1. */
+void fo_cell_share(const team_place *at, ptrdiff_t all, ptrdiff_t together, ptrdiff_t *first, ptrdiff_t *last);
 
 /* One step: this member's units, all rows. Returns when the member has done its share of h', not when the others
  * have. */
 void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at);
+
+/* Of a cell of bfloat16 (rounded_cell.c). What rounds its operands. */
+static inline const fo_byte_kernels *fo_cell_rounding(const fo_cell *cell) { return cell->stage[0].h.narrow.kn; }
+/* The weights of a stage whose gates are `first` and those behind it, and the
+ * projection's; false where memory is short. */
+bool fo_cell_rounded_weights(const fo_cell *cell, const fo_cell_weights *from, int first, step_stage *stage);
+bool fo_cell_rounded_projection(fo_cell *cell, const fo_weights *w_hr);
+/* The products of a stage, the gates and the rounding of what comes of them, for the units of g. */
+void fo_cell_rounded_stage(const fo_cell *cell, const step_stage *stage, const step_job *job, const fo_step_args *g);
+/* Columns j .. j+n-1 of the projection, and their rounding. */
+void fo_cell_rounded_project(const fo_cell *cell, const step_job *job, ptrdiff_t j, ptrdiff_t n);
 
 /* Floats of `between` for m rows. */
 ptrdiff_t fo_cell_between(const fo_cell *cell, ptrdiff_t m);

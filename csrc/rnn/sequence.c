@@ -27,6 +27,7 @@ static ptrdiff_t sums_bytes(void) { return fo_this_machine()->l2 / 2; }
 typedef struct {
     float *h[2]; /* before and after a step, by turns */
     float *c, *between, *sums, *x;
+    char *rounded[3]; /* of bfloat16: rows of h before and after a step, by turns, and of `between` */
 } direction_scratch;
 
 /* A row of the batch: its steps, and where the caller has it. */
@@ -37,22 +38,28 @@ typedef struct {
 typedef struct {
     const fo_sequence *s;
     sequence_split split;
-    ptrdiff_t steps, all;             /* of the longest row, of all rows together */
-    bool moved;                       /* rows is another order than the caller's */
-    sequence_row *rows;               /* the longest first; NULL: all have all steps */
-    ptrdiff_t chunk;                  /* steps whose x parts are made at once */
-    ptrdiff_t outputs, hidden, width; /* the most that any cell has; width: of its x parts */
-    float *scratch;                   /* for each direction, or for each thread that has layers of its own */
-    ptrdiff_t h, c, sums, x, each;    /* floats of its parts and of all */
-    float *middle[2];                 /* y of a layer that is not the last, by turns */
+    ptrdiff_t steps, all; /* of the longest row, of all rows together */
+    bool moved;           /* rows is another order than the caller's */
+    sequence_row *rows;   /* the longest first; NULL: all have all steps */
+    ptrdiff_t chunk;      /* steps whose x parts are made at once */
+    /* the most that any cell has; width: of its x parts; inputs: of a row of x that is copied */
+    ptrdiff_t outputs, hidden, width, inputs;
+    float *scratch; /* for each direction, or for each thread that has layers of its own */
+    ptrdiff_t h, c, sums, x, rounded, between, each; /* floats of its parts (rounded: of one of three) and of all */
+    float *middle[2];                                /* y of a layer that is not the last, by turns */
     fo_barrier whole, part[2];
     fo_progress *progress; /* SPLIT_LAYERS: steps that each layer has done */
 } sequence_run;
 
 static direction_scratch scratch_at(const sequence_run *run, int place) {
     float *p = run->scratch + place * run->each, *c = p + 2 * run->h, *sums = c + run->c, *x = sums + run->sums;
-    return (direction_scratch){{p, p + run->h}, c, x + run->x, sums, x};
+    float *between = x + run->x, *rounded = between + run->between;
+    direction_scratch d = {{p, p + run->h}, c, between, sums, x, {NULL}};
+    for (int i = 0; i < 3; i++) d.rounded[i] = (char *)(rounded + i * run->rounded);
+    return d;
 }
+
+static const fo_rounded_rows NO_ROWS;
 
 /* One member's rows, and its place among those who share their units. */
 typedef struct {
@@ -70,6 +77,12 @@ typedef struct {
 
 static ptrdiff_t sums_width(const fo_cell *cell) { return cell->stage[0].lds + cell->stage[1].lds; }
 
+/* Rows of k operands from row b on, in one of a direction's places. */
+static fo_rounded_rows rounded_rows(const fo_cell *cell, char *place, ptrdiff_t b, ptrdiff_t k) {
+    const ptrdiff_t ld = fo_rounded_bytes(fo_cell_rounding(cell), k);
+    return (fo_rounded_rows){place + b * ld, ld};
+}
+
 /* sums[t, row, :] = bias + x[t, row, :] w_x of one stage, for n steps; this member's columns. One product where x
  * allows it. */
 static void input_sums(const fo_cell *cell, const step_stage *stage, const float *x, ptrdiff_t xt, ptrdiff_t xb,
@@ -77,8 +90,13 @@ static void input_sums(const fo_cell *cell, const step_stage *stage, const float
     const fo_kernels *kn = cell->kn;
     const ptrdiff_t inputs = cell->s.inputs, lds = stage->lds, m = mine->rows;
     ptrdiff_t from, to;
-    fo_cell_share(&mine->at, cell->blocks, &from, &to);
+    fo_cell_share(&mine->at, cell->blocks, cell->together, &from, &to);
     const ptrdiff_t j = from * stage->gates * kn->vl;
+    if (cell->type == FO_BF16 && to > from) { /* x is rounded rows, one behind another */
+        const fo_rounded_rows rows = rounded_rows(cell, (char *)x, 0, inputs);
+        fo_rounded_weights_product(&stage->x, n * m, rows, j, (to - from) * stage->gates * kn->vl, sums + j, lds);
+        return;
+    }
     fo_gemm_args g = {.n = (to - from) * stage->gates * kn->vl, .k = inputs, .ep = {.bias = stage->bias + j}};
     if (g.n <= 0) return;
     fo_gemm_panels(kn, &g, stage->wx, cell->type, j / kn->nr);
@@ -138,13 +156,22 @@ static ptrdiff_t same_rows(const sequence_run *run, const row_share *mine, bool 
     return m;
 }
 
-/* Copies x of n steps of these rows, this member's share, to where they are in our order, and says so. */
-static void gather(const sequence_run *run, const direction_scratch *d, ptrdiff_t inputs, ptrdiff_t n,
+/* Copies x of n steps of these rows, this member's share, to where they are in our order, and says so; a cell of
+ * bfloat16 has them rounded. */
+static void gather(const sequence_run *run, const fo_cell *cell, const direction_scratch *d, ptrdiff_t n,
                    const row_share *mine, layer_io *io) {
     const ptrdiff_t m = mine->rows, all = n * m, member = mine->at.member, members = mine->at.members;
-    float *to = d->x + mine->row * run->chunk * inputs;
-    for (ptrdiff_t i = all * member / members; i < all * (member + 1) / members; i++)
-        set_rows(to + i * inputs, 0, io->x + i / m * io->xt + place_of(run, mine->row + i % m) * io->xb, 0, 1, inputs);
+    const ptrdiff_t inputs = cell->s.inputs;
+    float *to = d->x + mine->row * run->chunk * run->inputs; /* not of this layer's: rows run ahead of others */
+    const fo_rounded_rows rounded = cell->type == FO_BF16 ? rounded_rows(cell, (char *)to, 0, inputs) : NO_ROWS;
+    for (ptrdiff_t i = all * member / members; i < all * (member + 1) / members; i++) {
+        const ptrdiff_t row = io->x_moved ? place_of(run, mine->row + i % m) : i % m;
+        const float *x = io->x + i / m * io->xt + row * io->xb;
+        if (rounded.at)
+            fo_round(fo_cell_rounding(cell), inputs, x, rounded.at + i * rounded.ld, 0, inputs);
+        else
+            set_rows(to + i * inputs, 0, x, 0, 1, inputs);
+    }
     fo_barrier_wait(mine->at.barrier, mine->at.members);
     io->x = to, io->xt = m * inputs, io->xb = inputs;
 }
@@ -171,6 +198,11 @@ static void sequence_step(const sequence_run *run, const fo_cell *cell, const la
                     .ldy = io->yb,
                     .between = d->between + 2 * b * hidden,
                     .backwards = turn};
+    if (cell->type == FO_BF16)
+        job.rounded = (fo_cell_rows){sums ? NO_ROWS : rounded_rows(cell, (char *)io->x, i * m, cell->s.inputs),
+                                     rounded_rows(cell, d->rounded[turn], b, outputs),
+                                     rounded_rows(cell, d->rounded[1 - turn], b, outputs),
+                                     rounded_rows(cell, d->rounded[2], b, hidden)};
     if (members > 1) fetch(job.io.h, m * outputs);
     fo_cell_step(cell, &job, &mine->at);
     fo_barrier_wait(mine->at.barrier, members);
@@ -186,8 +218,13 @@ static void begin_state(const sequence_run *run, const fo_cell *cell, int index,
     const ptrdiff_t outputs = cell->s.outputs, hidden = cell->s.hidden;
     for (ptrdiff_t b = mine->row; b < mine->row + mine->rows; b++) {
         const ptrdiff_t state = index * s->batch + place_of(run, b);
-        for (int turn = 0; turn < (run->rows ? 2 : 1); turn++)
-            set_rows(d->h[turn] + b * outputs, 0, s->h0 ? s->h0 + state * outputs : NULL, 0, 1, outputs);
+        for (int turn = 0; turn < (run->rows ? 2 : 1); turn++) {
+            float *h = d->h[turn] + b * outputs;
+            set_rows(h, 0, s->h0 ? s->h0 + state * outputs : NULL, 0, 1, outputs);
+            if (cell->type == FO_BF16)
+                fo_round(fo_cell_rounding(cell), outputs, h, rounded_rows(cell, d->rounded[turn], b, outputs).at, 0,
+                         outputs);
+        }
         if (cell->s.kind == FO_LSTM)
             set_rows(d->c + b * hidden, 0, s->c0 ? s->c0 + state * hidden : NULL, 0, 1, hidden);
     }
@@ -212,7 +249,7 @@ static int run_chunk(const sequence_run *run, const fo_cell *cell, const layer_i
     const ptrdiff_t m = mine->rows;
     layer_io io = *all;
     io.x += t0 * io.xt + (io.x_moved ? 0 : mine->row * io.xb), io.y += t0 * io.yt;
-    if (io.x_moved) gather(run, d, cell->s.inputs, n, mine, &io);
+    if (io.x_moved || cell->type == FO_BF16) gather(run, cell, d, n, mine, &io);
     float *sums[2] = {d->sums + mine->row * run->chunk * run->width};
     sums[1] = sums[0] + n * m * cell->stage[0].lds;
     for (int i = 0; n > 1 && i < cell->stages; i++)
@@ -352,13 +389,24 @@ static void order_rows(sequence_run *run) {
     if (run->moved) qsort(run->rows, (size_t)run->s->batch, sizeof *run->rows, compare_rows);
 }
 
+/* Floats of a row of x that is copied: of the first layer where rows have moved, of all that are rounded. */
+static ptrdiff_t gathered(const sequence_run *run) {
+    const fo_sequence *s = run->s;
+    ptrdiff_t most = run->moved ? s->cells[0]->s.inputs : 0;
+    for (int i = 0; s->cells[0]->type == FO_BF16 && i < s->layers * s->directions; i++)
+        most = max_(most, s->cells[i]->s.inputs);
+    return most;
+}
+
 /* Takes the scratch of a run: of directions or threads, images between layers, progress and the order of rows. */
 static bool take_scratch(sequence_run *run, ptrdiff_t places, ptrdiff_t between) {
     const fo_sequence *s = run->s;
     run->h = round_up(s->batch * run->outputs, 16), run->c = round_up(s->batch * run->hidden, 16);
     run->sums = round_up(s->batch * run->chunk * run->width, 16);
-    run->x = run->moved ? round_up(s->batch * run->chunk * s->cells[0]->s.inputs, 16) : 0;
-    run->each = 2 * run->h + run->c + run->sums + run->x + round_up(between, 16);
+    run->inputs = gathered(run), run->between = round_up(between, 16);
+    run->x = round_up(s->batch * run->chunk * run->inputs, 16);
+    run->rounded = s->cells[0]->type == FO_BF16 ? round_up(s->batch * max_(run->outputs, run->hidden), 16) : 0;
+    run->each = 2 * run->h + run->c + run->sums + run->x + run->between + 3 * run->rounded;
     const ptrdiff_t middle = s->layers > 1 ? round_up(run->steps * s->batch * s->directions * run->outputs, 16) : 0;
     const size_t floats = (size_t)(places * run->each + min_(s->layers - 1, 2) * middle) * sizeof(float);
     const size_t progress = (size_t)s->layers * sizeof *run->progress;

@@ -8,35 +8,16 @@ import pytest
 
 import fusedops as fo
 import oracle
-from catalog import using_byte_products
-from fusedops import _core, reference
+from fusedops import reference
 from guard_pages import guarded
-from oracle import check
-
-
-@pytest.fixture(params=["tiles", "dots", "float32"])
-def products(isa, request):
-    """By the processor's tiles, by its dot product of bfloat16, and by neither."""
-    with using_byte_products({"float32": "words"}.get(request.param, request.param)) as there:
-        there = _core.has_bfloat16() == (request.param != "float32") and (there or request.param == "float32")
-        if not there:
-            pytest.skip(f"no {request.param} of bfloat16")
-        yield request.param
-
-
-def bf16(x):
-    """x rounded to eight bits of mantissa, halves to even."""
-    mantissa, exponent = np.frexp(np.asarray(x, np.float64))
-    with np.errstate(over="ignore"):
-        return np.ldexp(np.rint(np.ldexp(mantissa, 8)), exponent - 8).astype(np.float32)
-
+from oracle import bf16, check
 
 SHAPES = [(1, 1, 1), (1, 64, 64), (5, 33, 17), (6, 64, 2), (7, 65, 31), (13, 16, 32), (12, 128, 96), (40, 130, 515)]
 
 
 @pytest.mark.parametrize("m, n, k", SHAPES)
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
-def test_linear(products, threads, rng, m, n, k, activation):
+def test_linear(bf16_products, threads, rng, m, n, k, activation):
     x, w = rng.standard_normal((m, k), np.float32), rng.standard_normal((n, k), np.float32)
     bias, residual = rng.standard_normal((2, m, n), np.float32)
     y = fo.Linear(w, bias[0], activation=activation, precision="bfloat16")(x, residual)
@@ -60,7 +41,7 @@ CONVOLUTIONS = [
 
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_conv2d(products, threads, rng, case, layout):
+def test_conv2d(bf16_products, threads, rng, case, layout):
     case = dict(case)
     x, w = (rng.standard_normal(case.pop(name), np.float32) for name in "xw")
     bias = rng.standard_normal(len(w)).astype(np.float32)
@@ -73,7 +54,7 @@ def test_conv2d(products, threads, rng, case, layout):
     np.testing.assert_array_equal(layer._weights()[0], bf16(w))
 
 
-def test_batch_norm_is_folded_before_weights_are_rounded(products, rng):
+def test_batch_norm_is_folded_before_weights_are_rounded(bf16_products, rng):
     x, w = rng.standard_normal((1, 8, 5, 5), np.float32), rng.standard_normal((16, 8, 1, 1), np.float32)
     bn = fo.BatchNorm(*rng.uniform(0.5, 1.5, (4, 16)).astype(np.float32))
     folded, bias = fo.fold_batch_norm(w, None, bn)
@@ -81,7 +62,7 @@ def test_batch_norm_is_folded_before_weights_are_rounded(products, rng):
     np.testing.assert_array_equal(y, fo.Conv2d(folded, bias, precision="bfloat16")(x))
 
 
-def test_rounding(products):
+def test_rounding(bf16_products):
     """To nearest, halves to even; what is beyond the largest becomes infinite; NaN stays."""
     one = np.float32(1)
     step = np.float32(2**-7)
@@ -95,13 +76,13 @@ def test_rounding(products):
     assert bf16(x)[0, 0] == one and bf16(x)[0, 1] == 1 + 2 * step and bf16(x)[0, 2] == 1 + step
 
 
-def test_denormals_are_zeros(products):
+def test_denormals_are_zeros(bf16_products):
     x = np.full((3, 8), 1e-40, np.float32)
     assert not fo.Linear(np.full((5, 8), 1e30, np.float32), precision="bfloat16")(x).any()
 
 
 @pytest.mark.parametrize("k", [64, 100, 515])
-def test_a_row_has_the_same_bits_in_every_batch(products, rng, k):
+def test_a_row_has_the_same_bits_in_every_batch(bf16_products, rng, k):
     x, w = rng.standard_normal((70, k), np.float32), rng.standard_normal((100, k), np.float32)
     layer = fo.Linear(w, precision="bfloat16")
     whole = layer(x)
@@ -109,7 +90,7 @@ def test_a_row_has_the_same_bits_in_every_batch(products, rng, k):
         np.testing.assert_array_equal(layer(x[rows]), whole[rows])
 
 
-def test_columns_have_the_same_bits_in_every_image(products, rng):
+def test_columns_have_the_same_bits_in_every_image(bf16_products, rng):
     x, w = rng.standard_normal((3, 16, 9, 70), np.float32), rng.standard_normal((24, 16, 3, 3), np.float32)
     layer = fo.Conv2d(w, padding=1, precision="bfloat16")
     np.testing.assert_array_equal(layer(x)[1:2], layer(x[1:2]))
@@ -117,7 +98,7 @@ def test_columns_have_the_same_bits_in_every_image(products, rng):
 
 @pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.parametrize("m, n, k", [(3, 17, 5), (13, 66, 33)])
-def test_linear_stays_within_arrays(products, rng, at_end, m, n, k):
+def test_linear_stays_within_arrays(bf16_products, rng, at_end, m, n, k):
     x, residual = rng.standard_normal((m, k), np.float32), rng.standard_normal((m, n), np.float32)
     layer = fo.Linear(rng.standard_normal((n, k), np.float32), precision="bfloat16")
     y = layer(guarded(x, at_end), guarded(residual, at_end), guarded(residual, at_end))
@@ -127,7 +108,7 @@ def test_linear_stays_within_arrays(products, rng, at_end, m, n, k):
 @pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("case", [CONVOLUTIONS[i] for i in (0, 2, 3, 5, 9)])
-def test_conv2d_stays_within_arrays(products, rng, at_end, layout, case):
+def test_conv2d_stays_within_arrays(bf16_products, rng, at_end, layout, case):
     case = dict(case)
     x, w = (rng.standard_normal(case.pop(name), np.float32) for name in "xw")
     x = x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
@@ -136,14 +117,14 @@ def test_conv2d_stays_within_arrays(products, rng, at_end, layout, case):
     np.testing.assert_array_equal(layer(guarded(x, at_end), out=guarded(y, at_end)), y)
 
 
-def test_strided_arrays(products, rng):
+def test_strided_arrays(bf16_products, rng):
     x, w = rng.standard_normal((6, 40), np.float32)[::-2, ::2], rng.standard_normal((9, 20), np.float32)
     layer = fo.Linear(w.T.copy().T, precision="bfloat16")
     out = np.zeros((3, 18), np.float32)[:, ::2]
     np.testing.assert_array_equal(layer(x, out=out), fo.Linear(w, precision="bfloat16")(x.copy()))
 
 
-def test_conv1d_and_its_stream(products, rng):
+def test_conv1d_and_its_stream(bf16_products, rng):
     x, w = rng.standard_normal((1, 6, 50), np.float32), rng.standard_normal((8, 6, 3), np.float32)
     layer = fo.Conv1d(w, padding=1, precision="bfloat16")
     images = fo.Conv2d(w[:, :, None], padding=((0, 0), (1, 1)), precision="bfloat16")
@@ -172,8 +153,8 @@ def test_layers(rng, kind, w, x):
     assert np.abs(getattr(fo, kind)(w, bias, activation="relu")(x) - y).max() > 1e-4
 
 
-def test_show_config_says_what_multiplies(products, capsys):
-    expected = {"tiles": "tiles", "dots": "dot product", "float32": "float32"}[products]
+def test_show_config_says_what_multiplies(bf16_products, capsys):
+    expected = {"tiles": "tiles", "dots": "dot product", "float32": "float32"}[bf16_products]
     assert fo.show_config()["bfloat16_products"] == expected
     assert f"bfloat16_products  {expected}" in capsys.readouterr().out
 
@@ -189,7 +170,7 @@ def test_errors(rng):
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
-def test_nothing_to_compute(products, shape):
+def test_nothing_to_compute(bf16_products, shape):
     w = np.ones((5, shape[1]), np.float32)
     y = fo.Linear(w, np.arange(5, dtype=np.float32), precision="bfloat16")(np.ones(shape, np.float32))
     np.testing.assert_array_equal(y, np.broadcast_to(np.arange(5) + shape[1], (shape[0], 5)))

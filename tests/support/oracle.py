@@ -79,6 +79,13 @@ def exact(x):
     return x if isinstance(x, Approx) else Approx(np.asarray(x, np.float64), np.zeros(np.shape(x)))
 
 
+def bf16(x):
+    """x rounded to eight bits of mantissa, halves to even."""
+    mantissa, exponent = np.frexp(np.asarray(x, np.float64))
+    with np.errstate(over="ignore"):
+        return np.ldexp(np.rint(np.ldexp(mantissa, 8)), exponent - 8).astype(np.float32)
+
+
 def check(actual, expected, error=None):
     """`actual` is float32, has the right shape and lies within the bound; NaN and infinities stand where they must.
 

@@ -67,11 +67,13 @@ int omp_get_place_num_procs(int place) { return (void)place, 0; }
 
 /* ---- layers that all callers share ---- */
 
-enum { C = 32, H = 24, M = 64, K = 96, STEPS = 12, BATCH = 4, HIDDEN = 48, LAYERS = 2, KINDS = 5 };
-static const int floats[KINDS] = {C * H * H, C * H * H, C * H * H, M * K, STEPS * BATCH * HIDDEN};
+enum { C = 32, H = 24, M = 64, K = 96, STEPS = 12, BATCH = 4, HIDDEN = 48, LAYERS = 2, KINDS = 6 };
+enum { INPUTS = HIDDEN / 4 }; /* of the first layer of the cells of bfloat16: others have more */
+static const int floats[KINDS] = {
+    C * H * H, C * H * H, C * H * H, M * K, STEPS * BATCH * HIDDEN, STEPS * BATCH * HIDDEN};
 static fo_conv2d *direct, *winograd, *depthwise;
 static fo_linear *linear;
-static const fo_cell *cells[LAYERS];
+static const fo_cell *cells[LAYERS], *narrow[LAYERS];
 static float *x, *expected[KINDS];
 
 static float *drawn(size_t n) {
@@ -92,11 +94,13 @@ static void make_plans(void) {
     depthwise = fo_conv2d_create(&s, &(fo_weights){drawn(C * 9), FO_F32}, NULL, drawn(C));
     linear = fo_linear_create(K, K, &(fo_weights){drawn(K * K), FO_F32}, K, 1, drawn(K), s.act);
     for (int i = 0; i < LAYERS; i++) {
-        const fo_cell_shape shape = {
+        fo_cell_shape shape = {
             .kind = FO_LSTM, .inputs = HIDDEN, .hidden = HIDDEN, .outputs = HIDDEN, .clip = 1e30f, .cell_clip = 1e30f};
         const fo_cell_weights w = {.w_ih = {drawn(4 * HIDDEN * HIDDEN), FO_F32},
                                    .w_hh = {drawn(4 * HIDDEN * HIDDEN), FO_F32}};
         cells[i] = fo_cell_create(&shape, &w);
+        shape.bfloat16 = true, shape.inputs = i ? HIDDEN : INPUTS;
+        narrow[i] = fo_cell_create(&shape, &w);
     }
 }
 
@@ -104,7 +108,7 @@ static void compute(int kind, float *y) {
     const fo_conv2d_size size = {.n = 1, .ih = H, .iw = H, .oh = H, .ow = H, .top = 1, .left = 1};
     const fo_image in = {x, C * H * H, 1, H * C, C}, out = {y, C * H * H, 1, H * C, C};
     float state[4][LAYERS * BATCH * HIDDEN] = {{0}};
-    const fo_sequence sequence = {.cells = cells,
+    const fo_sequence sequence = {.cells = kind == 5 ? narrow : cells,
                                   .layers = LAYERS,
                                   .directions = 1,
                                   .steps = STEPS,
