@@ -272,7 +272,8 @@ fo_status fo_matmul(const fo_matmul_args *args);
  * is a multiple of kv_heads. A mask is `added`, or a key takes part where `taken` is not 0; one or both are NULL.
  * causal: query i sees the keys j <= i + diagonal. A query that sees none, or whose scores are all -infinity, gives
  * zeros. A row's bits depend on its query and on the keys that it sees; others may be read, and values whose weight is
- * 0 must be finite. Nothing of t x s elements is in memory. */
+ * 0 must be finite. Nothing of t x s elements is in memory. bfloat16: the operands of both products, scale q and k, w
+ * before it is divided by its sum and v, are rounded to it; sums and softmax are float32. */
 typedef struct {
     fo_axes rows, keys;
     ptrdiff_t heads, kv_heads, t, s, d, dv; /* queries, keys; elements of a key, of a value */
@@ -281,7 +282,7 @@ typedef struct {
     const float *q, *k, *v, *added;
     const uint8_t *taken;
     float scale;
-    bool causal;
+    bool causal, bfloat16;
     ptrdiff_t diagonal;
 } fo_attention_args;
 fo_status fo_attention(const fo_attention_args *args);

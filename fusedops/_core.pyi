@@ -110,6 +110,7 @@ def attention(
     diagonal: int,
     scale: float,
     out: Array | None = None,
+    bfloat16: bool = False,
 ) -> Array: ...
 def activated(x: Input, activation: tuple[Any, ...], out: Array | None = None) -> Array: ...
 def affine(

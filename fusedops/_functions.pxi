@@ -233,11 +233,12 @@ cdef bint same_strides(ndarray a, ndarray b) noexcept:
 
 # ---- attention
 
-def attention(x, ndarray k, ndarray v, ndarray mask, bint causal, Py_ssize_t diagonal, float scale, out=None):
+def attention(x, ndarray k, ndarray v, ndarray mask, bint causal, Py_ssize_t diagonal, float scale, out=None,
+              bint bfloat16=False):
     """q, k and v of 3 axes and more, whose axes before (heads, tokens, elements) agree; a mask of (..., heads, t, s),
     bool or float32, or None.
 
-    causal: query i sees the keys up to i + diagonal. The result is in q's memory order where heads stand between a
+    causal: query i sees the keys up to i + diagonal. bfloat16: of products of that. The result is in q's memory order where heads stand between a
     token's elements.
     """
     cdef ndarray q = as_float32(x, "q"), y
@@ -271,6 +272,7 @@ def attention(x, ndarray k, ndarray v, ndarray mask, bint causal, Py_ssize_t dia
         else:
             g.added = data(mask)
     g.y, g.q, g.k, g.v, g.scale, g.causal, g.diagonal = data(y), data(q), data(k), data(v), scale, causal, diagonal
+    g.bfloat16 = bfloat16
     if cnp.PyArray_SIZE(y):
         with nogil:
             status = fo_attention(&g)

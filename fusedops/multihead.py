@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import _core
-from .layers import Linear, _Layer, integer
+from .layers import Linear, _Layer, _precision, integer
 from .tokens import attention
 
 if TYPE_CHECKING:
-    from ._types import Array, Input
+    from ._types import Array, Input, Precision
 
 
 class MultiheadAttention(_Layer):
@@ -26,6 +26,8 @@ class MultiheadAttention(_Layer):
     heads : int
     batch_first : bool
         x and y are (batch, tokens, width) rather than (tokens, batch, width).
+    precision : "float32" or "bfloat16"
+        Of the operands of the projections and of :func:`attention`.
 
     Raises
     ------
@@ -66,6 +68,7 @@ class MultiheadAttention(_Layer):
         *,
         heads: int,
         batch_first: bool = False,
+        precision: Precision = "float32",
     ) -> None:
         self._options = heads, batch_first = integer(heads, "heads"), bool(batch_first)
         named = dict(w_q=w_q, w_k=w_k, w_v=w_v, w_out=w_out)
@@ -78,10 +81,10 @@ class MultiheadAttention(_Layer):
                 f"both a multiple of heads={heads}"
             )
         biases = [b_q, b_k, b_v, b_out]
-        self._layers = tuple(Linear(value, b) for value, b in zip(w.values(), biases))
+        self._layers = tuple(Linear(value, b, precision=precision) for value, b in zip(w.values(), biases))
         self._arguments = (
             (*(layer._arguments[0][0] for layer in self._layers), *(layer._arguments[0][1] for layer in self._layers)),
-            dict(heads=heads, batch_first=batch_first),
+            dict(heads=heads, batch_first=batch_first, precision=precision),
         )
 
     def __call__(
@@ -99,7 +102,8 @@ class MultiheadAttention(_Layer):
         k = x if k is None else _core.as_input(k, "k", x.ndim)
         v = k if v is None else _core.as_input(v, "v", x.ndim)
         q, k, v = (self._by_heads(layer(a), heads, batch_first) for layer, a in zip(self._layers, (x, k, v)))
-        y = attention(q, k, v, mask=mask, causal=causal)  # (batch, heads, tokens, dv)
+        precision = self._arguments[1]["precision"]
+        y = attention(q, k, v, mask=mask, causal=causal, precision=precision)  # (batch, heads, tokens, dv)
         y = y.swapaxes(-3, -2)
         y = y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1])
         swapped = x.ndim == 3 and not batch_first
@@ -120,5 +124,5 @@ class MultiheadAttention(_Layer):
         weights = self._arguments[0]
         return (
             f"MultiheadAttention({weights[0].shape[1]} -> {len(weights[3])}, heads={self._options[0]}, "
-            f"batch_first={self._options[1]})"
+            f"batch_first={self._options[1]}{_precision(self._arguments[1])})"
         )

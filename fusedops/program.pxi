@@ -853,7 +853,7 @@ cdef int fill_attention(Program p, fo_step *s, tensor *t, tuple o) except -1:
     g.vh, g.vs, g.vd = v.stride[h], v.stride[i], last_stride(v)
     if masked:
         g.mh, g.mt, g.ms = mask.stride[h], mask.stride[i], mask.stride[j]
-    g.scale, g.causal, g.diagonal = o
+    g.scale, g.causal, g.diagonal, g.bfloat16 = o
 
 
 cdef fo_types types_of(tuple given) except *:
@@ -1060,9 +1060,9 @@ def _describe_steps():
     step("matmul", FO_STEP_MATMUL, fill_matmul, "a:tensor b:tensor y!:tensor scale activation",
          [at(&s.matmul.a), at(&s.matmul.b), at(&s.matmul.y)], {"scale": 1.0, "activation": None}).independent_rows = lambda a: len(a["y"].shape) > 2
     step("attention", FO_STEP_ATTENTION, fill_attention,
-         "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal",
+         "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal bfloat16",
          [at(&s.attention.q), at(&s.attention.k), at(&s.attention.v), at(&s.attention.y), at(&s.attention.added)],
-         {"scale": 1.0, "causal": False, "diagonal": 0}).independent_rows = lambda a: len(a["y"].shape) > 3
+         {"scale": 1.0, "causal": False, "diagonal": 0, "bfloat16": False}).independent_rows = lambda a: len(a["y"].shape) > 3
     step("qconv2d", FO_STEP_CONV2D, fill_qconv2d,
          "layer types x:byte_image y!:byte_image residual~y?:byte_image top left",
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import _core
-from .layers import integer
+from .layers import integer, multiplies
 from .positions import options_by_name
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from ._types import Array, Input
+    from ._types import Array, Input, Precision
 
 
 MOST_AXES: int = 8  # before the heads
@@ -32,6 +32,7 @@ def attention(
     mask: Input | None = None,
     causal: bool = False,
     scale: float | None = None,
+    precision: Precision = "float32",
     out: Array | None = None,
 ) -> Array:
     """Scaled dot-product attention in one pass: ``y = softmax(scale q k^T + mask) v`` for each head.
@@ -58,6 +59,10 @@ def attention(
         behind keys of the past, see :meth:`KVCache.attention`.
     scale : float, optional
         ``1 / sqrt(d)`` by default.
+    precision : "float32" or "bfloat16"
+        Of the operands, as :class:`Linear` has it. With bfloat16, ``scale * q``, k, the weights before they are divided
+        by their sum, and v are rounded to it; sums and softmax are float32. A single query, as of one token, is bound
+        by reading k and v, and gains nothing.
     out : ndarray, float32, (..., heads, t, dv), optional
         Any strides; it may overlap an input.
 
@@ -99,14 +104,15 @@ def attention(
     >>> fo.attention(q, q, v, causal=True)[0, :, 0]
     array([3. , 4.5, 6. ], dtype=float32)
     """
-    return _attention(q, k, v, mask, flag(causal), 0, scale, out)
+    return _attention(q, k, v, mask, flag(causal), 0, scale, out, multiplies(precision))
 
 
-def _attention(q, k, v, mask, causal, diagonal, scale, out):
+def _attention(q, k, v, mask, causal, diagonal, scale, out, bfloat16=False):
     q, k, v, mask, scale, one = operands(q, k, v, mask, scale)
     if out is not None:
         _core.checked_out(out, (*q.shape[one:-1], v.shape[-1]))
-    y = _core.attention(q, k, v, mask, causal, diagonal, scale, out[np.newaxis] if one and out is not None else out)
+    to = out[np.newaxis] if one and out is not None else out
+    y = _core.attention(q, k, v, mask, causal, diagonal, scale, to, bfloat16)
     return out if out is not None else y[0] if one else y
 
 

@@ -11,35 +11,7 @@
 #include <float.h>
 
 #include "../machine/tune.h"
-#include "axes.h"
-
-typedef struct {
-    const fo_attention_args *a;
-    const fo_kernels *kn;
-    ptrdiff_t group, rows, height, chunk, chunks; /* of a head of keys, a step, a task; tasks of that head */
-    ptrdiff_t keys, blocks, lds, ldv;
-    ptrdiff_t each, partial; /* floats of a thread, of a block's results where blocks are tasks */
-    bool in_place;
-    float *scratch, *partials;
-} attention_job;
-
-/* A thread's. */
-typedef struct {
-    float *k, *v, *scores, *mask, *q;
-    fo_attended all, block;
-} attention_scratch;
-
-/* Where a task's part of the tensors begins. */
-typedef struct {
-    const float *q, *k, *v, *added;
-    const uint8_t *taken;
-    float *y;
-} attention_place;
-
-/* Keys of a block, of which the first `packed` are packed with their values. */
-typedef struct {
-    ptrdiff_t at, packed;
-} key_block;
+#include "attention.h"
 
 static float *take(float **from, ptrdiff_t floats) {
     float *part = *from;
@@ -64,6 +36,11 @@ static ptrdiff_t share_scratch(const attention_job *j, float *from, attention_sc
     x->scores = take(&at, j->height * j->lds);
     x->mask = take(&at, j->keys);
     x->q = take(&at, j->chunk * a->d + nr); /* a tile reads whole vectors */
+    if (j->bytes) {
+        x->row = take(&at, max_(a->d, a->dv));
+        x->rows = take(&at, fo_attention_rows_room(j));
+        x->zeros = take(&at, fo_attention_zeros_room(j));
+    }
     x->all = take_attended(j, &at, div_up(j->chunk, j->height));
     x->block = take_attended(j, &at, 1);
     return at - from;
@@ -90,15 +67,19 @@ static attention_place place_of(const attention_job *j, ptrdiff_t product) {
                              .y = a->y + of_rows[0] + h * a->yh};
 }
 
-/* Queries, scaled. */
-static void load_queries(const attention_job *j, const attention_place *p, ptrdiff_t first, ptrdiff_t rows, float *q) {
+/* Queries, scaled, and of bfloat16 rounded. */
+static void load_queries(const attention_job *j, const attention_place *p, ptrdiff_t first, ptrdiff_t rows,
+                         const attention_scratch *x) {
     const fo_attention_args *a = j->a;
-    for (ptrdiff_t r = first; r < first + rows; r++, q += a->d) {
+    float *to = x->q;
+    for (ptrdiff_t r = first; r < first + rows; r++, to += a->d) {
         const float *from = p->q + r % j->group * a->qh + r / j->group * a->qt;
+        float *q = j->bytes ? x->row : to;
         if (a->qd == 1)
             for (ptrdiff_t i = 0; i < a->d; i++) q[i] = a->scale * from[i];
         else
             for (ptrdiff_t i = 0; i < a->d; i++) q[i] = a->scale * from[i * a->qd];
+        if (j->bytes) fo_round(j->bytes, a->d, q, to, 0, a->d);
     }
 }
 
@@ -115,10 +96,18 @@ static void pack_keys(const attention_job *j, const attention_place *p, const ke
     const float *k = p->k + b->at * a->ks, *v = p->v + b->at * a->vs;
     fetch_rows(n, a->d, k, a->ks, a->kd), fetch_rows(n, a->dv, v, a->vs, a->vd);
     if (j->in_place) return;
+    if (fo_attention_is_narrow(j)) {
+        fo_attention_pack_narrow(j, p, b, x);
+        return;
+    }
     for (ptrdiff_t i = 0; i < n; i += nr)
         fo_pack_panel(j->kn, min_(nr, n - i), a->d, k + i * a->ks, a->kd, a->ks, x->k + i * a->d);
     for (ptrdiff_t i = 0; i < a->dv; i += nr)
         fo_pack_panel(j->kn, min_(nr, a->dv - i), n, v + i * a->vd, a->vs, a->vd, x->v + i * n);
+    if (!j->bytes) return;
+    const ptrdiff_t of_keys = round_up(n, nr) * a->d, of_values = round_up(a->dv, nr) * n;
+    fo_round(j->bytes, of_keys, x->k, x->k, 0, of_keys);
+    fo_round(j->bytes, of_values, x->v, x->v, 0, of_values);
 }
 
 static void multiply_scores(const attention_job *j, const attention_place *p, const attention_scratch *x,
@@ -159,6 +148,8 @@ static void multiply_values(const attention_job *j, const attention_place *p, co
                       .c = b->to.values,
                       .ldc = b->to.ld};
     if (j->in_place) g.n = whole, g.b = p->v + keys->at * a->vs, g.ldb = a->vs, g.panel = nr;
+    for (ptrdiff_t r = 0; j->bytes && r < b->rows; r++)
+        fo_round(j->bytes, b->n, x->scores + r * j->lds, x->scores + r * j->lds, 0, b->n);
     j->kn->gemm(&g);
     if (!j->in_place || whole == a->dv) return;
     g.form = FO_B_PACKING, g.n = a->dv - whole, g.b += whole, g.c += whole, g.packed = x->v;
@@ -185,9 +176,10 @@ static void attend(const attention_job *j, const attention_place *p, const atten
                                   .to = *to,
                                   .added = p->added ? p->added + skipped : NULL,
                                   .taken = p->taken ? p->taken + skipped : NULL};
-    multiply_scores(j, p, x, &b, q, keys->at);
+    const bool narrow = fo_attention_is_narrow(j);
+    narrow ? fo_attention_narrow_scores(j, x, q, rows, n, keys) : multiply_scores(j, p, x, &b, q, keys->at);
     j->kn->attention_weights(&b);
-    multiply_values(j, p, x, &b, keys);
+    narrow ? fo_attention_narrow_values(j, x, rows, n, keys, to) : multiply_values(j, p, x, &b, keys);
 }
 
 /* What step i of a task's rows has. */
@@ -233,7 +225,7 @@ static void attend_rows(void *context, fo_piece piece, int thread) {
     attention_scratch x;
     share_scratch(j, j->scratch + thread * j->each, &x);
     const attention_place p = place_of(j, piece.task / j->chunks);
-    load_queries(j, &p, first, rows, x.q);
+    load_queries(j, &p, first, rows, &x);
     attend_blocks(j, &p, &x, first, rows);
     for (ptrdiff_t i = 0; i < rows; i += j->height) {
         const fo_attended from = step_of(j, &x.all, i / j->height);
@@ -255,7 +247,7 @@ static void attend_block(void *context, ptrdiff_t task, int thread) {
     const fo_attended to = partial_of(j, product, block);
     attention_scratch x;
     share_scratch(j, j->scratch + thread * j->each, &x);
-    load_queries(j, &p, 0, j->rows, x.q);
+    load_queries(j, &p, 0, j->rows, &x);
     pack_keys(j, &p, &keys, &x);
     attend(j, &p, &x, x.q, 0, j->rows, &keys, &to);
 }
@@ -304,7 +296,10 @@ static bool by_blocks(const attention_job *j, ptrdiff_t products, int threads) {
 }
 
 fo_status fo_attention(const fo_attention_args *a) {
-    attention_job j = {.a = a, .kn = fo_active(), .group = a->heads / max_(a->kv_heads, 1)};
+    attention_job j = {.a = a,
+                       .kn = fo_active(),
+                       .bytes = a->bfloat16 ? fo_active_bytes() : NULL,
+                       .group = a->heads / max_(a->kv_heads, 1)};
     const ptrdiff_t products = fo_points(&a->rows, a->rows.nd) * a->kv_heads;
     j.rows = j.group * a->t;
     if (!products || !j.rows || !a->dv) return FO_OK;
@@ -313,7 +308,7 @@ fo_status fo_attention(const fo_attention_args *a) {
     float *end = nowhere;
     j.height = div_up(j.rows, div_up(j.rows, fo_attention_cut.height));
     j.keys = keys_of_block(a), j.lds = fo_leading(j.kn, j.keys), j.ldv = fo_leading(j.kn, a->dv);
-    j.in_place = j.rows == 1 && a->kd == 1 && a->vd == 1;
+    j.in_place = !j.bytes && j.rows == 1 && a->kd == 1 && a->vd == 1;
     j.blocks = div_up(keys_seen(&j, j.rows - 1), j.keys);
     cut_rows(&j, products, threads);
     take_attended(&j, &end, 1), j.partial = end - nowhere;
