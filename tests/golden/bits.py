@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 import fusedops as fo
-from catalog import BATCHED, LARGE, OPERATIONS, dims, results
+from catalog import BATCHED, LARGE, OPERATIONS, dims, results, using_byte_products
 from conv_cases import (
     DEPTHWISE,
     DIRECT,
@@ -373,6 +373,16 @@ def recurrent(numbers, mode, steps, batch, inputs, hidden, dtype=np.float32, **o
     return results(getattr(fo, mode + "_cell")(numbers(batch, inputs), *states, *weights, **options))
 
 
+def in_float32(case):
+    """A case of precision="bfloat16" whose rounded operands are multiplied in float32, as any processor can."""
+
+    def run(numbers):
+        with using_byte_products("words"):
+            return case(numbers)
+
+    return run
+
+
 # Steps (0: a cell), batch, inputs, units.
 RECURRENT = [
     (0, 1, 7, 13),
@@ -397,6 +407,17 @@ def recurrents():
                     joined(name, described(options)),
                     partial(recurrent, mode=mode, steps=steps, batch=batch, inputs=inputs, hidden=hidden, **options),
                 )
+
+
+def recurrents_of_bfloat16():
+    for mode in GATES:
+        forms = [{}, dict(reset_after=False)] if mode == "gru" else [{}]
+        for options, (steps, batch, inputs, hidden) in product(forms, RECURRENT[4:]):
+            sizes = dict(mode=mode, steps=steps, batch=batch, inputs=inputs, hidden=hidden)
+            yield (
+                joined(f"{mode} {steps}x{batch} {inputs} to {hidden} bfloat16", described(options)),
+                in_float32(partial(recurrent, precision="bfloat16", **sizes, **options)),
+            )
 
     for mode, names in ("lstm", ("hardsigmoid", "tanh", "softplus")), ("gru", ("hardsigmoid", "softplus")):
         yield (
@@ -705,12 +726,19 @@ def attentions():
                 joined(f"attention {heads}/{kv_heads} {t}x{s} {d} {dv}", kind),
                 partial(attention, sizes=(heads, kv_heads, t, s, d, dv), kind=kind),
             )
+            yield (
+                joined(f"attention {heads}/{kv_heads} {t}x{s} {d} {dv} bfloat16", kind),
+                in_float32(
+                    partial(attention, sizes=(heads, kv_heads, t, s, d, dv), kind=kind, precision="bfloat16"),
+                ),
+            )
 
 
-def attention(numbers, sizes, kind):
+def attention(numbers, sizes, kind, **options):
     heads, kv_heads, t, s, d, dv = sizes
     q, k, v, mask = 4 * numbers(heads, t, d), numbers(kv_heads, s, d), numbers(kv_heads, s, dv), numbers(heads, t, s)
-    return [fo.attention(q, k, v, mask={"added": mask, "taken": mask < 0}.get(kind), causal=kind == "causal")]
+    mask = {"added": mask, "taken": mask < 0}.get(kind)
+    return [fo.attention(q, k, v, mask=mask, causal=kind == "causal", **options)]
 
 
 def affine(numbers, order):
@@ -926,6 +954,7 @@ def cases():
         products_of_few_bits,
         packed_products,
         recurrents,
+        recurrents_of_bfloat16,
         recurrents_of_halves,
         blocks,
         elementwise,

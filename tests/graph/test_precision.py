@@ -143,5 +143,86 @@ def test_from_torch(rng):
         layer(x.numpy()),
         fo.Linear(*[p.detach().numpy() for p in module[0].parameters()], precision="bfloat16")(x.numpy()),
     )
-    with pytest.raises(TypeError, match="LSTM has no precision but float32"):
-        fo.from_torch(torch.nn.LSTM(3, 4), precision="bfloat16")
+    with pytest.raises(TypeError, match="ConvTranspose2d has no precision but float32"):
+        fo.from_torch(torch.nn.ConvTranspose2d(3, 4, 2), precision="bfloat16")
+
+
+def test_layers_of_torch(rng):
+    """Recurrent layers and attention, each alone, take a precision."""
+    torch = pytest.importorskip("torch")
+    x = rng.standard_normal((7, 3, 16)).astype(np.float32)
+    for module in (torch.nn.LSTM(16, 8, 2), torch.nn.GRU(16, 8), torch.nn.RNN(16, 8)):
+        layer = fo.from_torch(module, precision="bfloat16")
+        with torch.no_grad():
+            np.testing.assert_allclose(layer(x)[0], module(torch.from_numpy(x))[0].numpy(), atol=0.02)
+        assert "precision='bfloat16'" in repr(layer)
+    cell = fo.from_torch(torch.nn.GRUCell(16, 8), precision="bfloat16")
+    assert "precision='bfloat16'" in repr(cell)
+    module = torch.nn.MultiheadAttention(16, 2).eval()
+    layer, given = fo.from_torch(module, precision="bfloat16"), torch.from_numpy(x)
+    with torch.no_grad():
+        np.testing.assert_allclose(layer(x), module(given, given, given)[0].numpy(), atol=0.02)
+
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+def recurrent(rng, op, batch=16, units=96):
+    """A layer and x."""
+    rows = GATES[op] * units
+    w, r = (rng.standard_normal((1, rows, units)).astype(np.float32) / 8 for _ in range(2))
+    x = rng.standard_normal((5, batch, units)).astype(np.float32)
+    return network(f"y = {op} x w r", {"x": x}, dict(w=w, r=r), 4), x, getattr(fo, op).from_onnx(w, r)
+
+
+def attention(rng, t=64, s=80, heads=2):
+    q, k, v = (rng.standard_normal((1, heads, n, 32)).astype(np.float32) for n in (t, s, s))
+    inputs = dict(q=q, k=np.ascontiguousarray(k.swapaxes(2, 3)), v=v)
+    proto = network("s = MatMul q k; w = Softmax s; y = MatMul w v", inputs, {}, 4)
+    return proto, tuple(inputs.values()), (q, k, v)
+
+
+def why_not(model):
+    return [r.reason for r in model.explain().refusals if r.kind == "precision"]
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("op", GATES)
+def test_recurrent_layers(rng, tmp_path, op):
+    proto, x, layer = recurrent(rng, op)
+    model = fo.load_onnx(proto, precision="bfloat16")
+    y = model(x)
+    assert not why_not(model)
+    cells = [type(c)(*c._arguments[0], **c._arguments[1] | {"precision": "bfloat16"}) for c in layer.cells]
+    states = [np.zeros((16, 96), np.float32)] * (2 if op == "LSTM" else 1)
+    for t in range(5):
+        states = cells[0](x[t], *states) if op == "LSTM" else [cells[0](x[t], *states)]
+        np.testing.assert_array_equal(y[t, 0], states[0])
+    model.save(tmp_path / "model.fo")
+    np.testing.assert_array_equal(fo.load(tmp_path / "model.fo")(x), y)
+
+
+@needs_bfloat16
+def test_attention(rng, tmp_path):
+    proto, given, (q, k, v) = attention(rng)
+    model = fo.load_onnx(proto, precision="bfloat16")
+    y = model(*given)
+    assert not why_not(model)
+    np.testing.assert_array_equal(y, fo.attention(q, k, v, scale=1, precision="bfloat16"))
+    model.save(tmp_path / "model.fo")
+    np.testing.assert_array_equal(fo.load(tmp_path / "model.fo")(*given), y)
+
+
+@pytest.mark.parametrize("instruction", [True, False])
+def test_recurrent_layers_and_attention_that_stay_float32(rng, instruction):
+    """Few numbers, one query, and any where the processor lacks the instruction: the bits of float32, and why."""
+    before = _core.dot_product()
+    _core.set_dot_product(before and instruction)
+    try:
+        for proto, *given in (recurrent(rng, "LSTM", 1, 4)[:2], (lambda a: (a[0], *a[1]))(attention(rng, 1))):
+            model = fo.load_onnx(proto, precision="bfloat16")
+            np.testing.assert_array_equal(model(*given), fo.load_onnx(proto)(*given))
+            (reason,) = why_not(model)
+            assert ("float32 is predicted" if _core.has_bfloat16() else "no product of bfloat16") in reason
+    finally:
+        _core.set_dot_product(before)

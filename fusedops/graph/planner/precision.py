@@ -1,7 +1,8 @@
 """precision="bfloat16": which steps multiply in bfloat16, and which images and rows stand in it between them.
 
 A convolution or product does where that is predicted to be faster here, the rounding of its input counted. A value
-stands in bfloat16 where such steps alone use its memory. What computes little, and all else, is float32."""
+stands in bfloat16 where such steps alone use its memory. Recurrent layers and attention multiply in it inside, by the
+same rule. What computes little, and all else, is float32."""
 
 import math
 
@@ -14,10 +15,17 @@ from ..steps.step import Step
 
 PRODUCTS = {"conv2d": "qconv2d", "linear": "qlinear"}  # kinds of steps, and those that have types
 _FLOAT32 = np.dtype(np.float32)
+_NO_PRODUCT = "the processor has no product of bfloat16 for it"
 
 
 def run(builder, steps):
     """Lets steps multiply in bfloat16, in place; the report of those that could and do not."""
+    inner = [step for step in steps if step.kind in _INNER]
+    return _layers(builder, steps) + [refusal for step in inner for refusal in _inner(builder, step)]
+
+
+def _layers(builder, steps):
+    """Convolutions and products, and what stands in bfloat16 between them."""
     users = {}
     for step in steps:
         for t in step.tensors():
@@ -34,6 +42,64 @@ def run(builder, steps):
         for buffer in {id(t.buffer): t.buffer for _, t in users[b]}.values():
             buffer.nbytes //= 2
     return report
+
+
+def _inner(builder, step):
+    """Lets a step of several products multiply in bfloat16, in place, or says why it does not."""
+    ns_of, narrow = _INNER[step.kind]
+    why = _reason(ns_of, *_case(step))
+    if why:
+        return [Refusal("precision", step.node.name, why, step.node.op)]
+    narrow(builder, step)
+    return []
+
+
+def _case(step):
+    a = step.arguments
+    if step.kind == "recurrent":
+        return a["layer"], a["x"].shape[1]
+    return a["q"].shape, a["k"].shape, a["v"].shape[-1]
+
+
+def _of_recurrent(layer, batch):
+    """What a step of all cells is predicted to take, in float32 and in bfloat16, with the rounding of x and h."""
+    each = []
+    for cell in layer.cells:
+        (w_ih, w_hh, *_), options = cell._arguments
+        k = w_ih.shape[1] + w_hh.shape[1]
+        each.append(_of_product(batch, w_hh.shape[0], k, batch * k))
+        if options.get("w_hr") is not None:
+            outputs, hidden = options["w_hr"].shape
+            each.append(_of_product(batch, outputs, hidden, batch * hidden))
+    return tuple(map(sum, zip(*each, strict=True)))
+
+
+def _of_attention(q, k, dv):
+    """The same of the products for a head of keys, with the rounding of queries and weights, and of keys and values,
+    which packing makes half as long again."""
+    (s, d), rows = k[-2:], q[-3] // k[-3] * q[-2]
+    scores, values = (
+        _of_product(rows, s, d, rows * d + s * d * 3 // 2),
+        _of_product(rows, dv, s, rows * s + s * dv * 3 // 2),
+    )
+    return scores[0] + values[0], scores[1] + values[1]
+
+
+def _of_product(m, n, k, rounded):
+    ns, _, narrow = _core.linear_nanoseconds(m, n, k)
+    return ns, narrow + _core.bfloat16_nanoseconds(rounded)
+
+
+def _narrow_recurrent(builder, step):
+    layer = step.arguments["layer"]
+    _replace_layer(builder, step, layer, layer._in_bfloat16)
+
+
+def _narrow_attention(builder, step):
+    step.arguments["bfloat16"] = True
+
+
+_INNER = {"recurrent": (_of_recurrent, _narrow_recurrent), "attention": (_of_attention, _narrow_attention)}
 
 
 def _found(users, able):
@@ -54,21 +120,23 @@ def _why_not(step, narrow):
     """Why a step stays float32; "" where it is faster in bfloat16."""
     x, y = step.arguments["x"], step.arguments["y"]
     where = (step.arguments["top"], step.arguments["left"]) if step.kind == "conv2d" else ()
-    case = step.arguments["layer"], x.shape, y.shape, where, id(x.buffer.root()) not in narrow
-    if guard(_pays, *case):
+    return _reason(_of_layer, step.arguments["layer"], x.shape, y.shape, where, id(x.buffer.root()) not in narrow)
+
+
+def _reason(ns_of, *case):
+    """The same, by a function of what decides."""
+    if guard(_pays, ns_of, *case):
         return ""
-    ns, narrow_ns = _nanoseconds(*concrete(case))
-    if narrow_ns == math.inf:
-        return "the processor has no product of bfloat16 for it"
-    return f"float32 is predicted to take {ns / narrow_ns:.2f} of the time"
+    ns, narrow_ns = ns_of(*concrete(case))
+    return _NO_PRODUCT if narrow_ns == math.inf else f"float32 is predicted to take {ns / narrow_ns:.2f} of the time"
 
 
-def _pays(*case):
-    ns, narrow_ns = _nanoseconds(*case)
+def _pays(ns_of, *case):
+    ns, narrow_ns = ns_of(*case)
     return narrow_ns < ns
 
 
-def _nanoseconds(layer, x, y, where, rounds):
+def _of_layer(layer, x, y, where, rounds):
     """What a step is predicted to take in float32, and in bfloat16 with the rounding of x, if that is needed."""
     if isinstance(layer, _core.Conv2dPlan):
         ns, _, narrow = layer._nanoseconds((x[0], *x[2:]), y[2:], *where)
@@ -81,12 +149,17 @@ def _narrow(builder, step, narrow):
     """The same step with operands of bfloat16."""
     layer = step.arguments["layer"]
     arguments = {name: _stored(t, narrow) for name, t in step.arguments.items()}
-    arguments["layer"] = builder.layer((step.node.name, "bfloat16"), lambda: _layer(layer))
-    if builder.layers.get(step.node.name) is layer:  # packed in vain; a plan that needs it makes it again
-        del builder.layers[step.node.name]
+    _replace_layer(builder, step, layer, lambda: _layer(layer))
+    arguments["layer"] = step.arguments["layer"]
     arguments["types"] = tuple(t and t.dtype for t in (arguments[name] for name in ("x", "residual", "y")))
     made = Step.of(PRODUCTS[step.kind], step.node, arguments)
     step.kind, step.arguments, step.reads, step.writes = made.kind, made.arguments, made.reads, made.writes
+
+
+def _replace_layer(builder, step, layer, make):
+    step.arguments["layer"] = builder.layer((step.node.name, "bfloat16"), make)
+    if builder.layers.get(step.node.name) is layer:  # packed in vain; a plan that needs it makes it again
+        del builder.layers[step.node.name]
 
 
 def _stored(t, narrow):

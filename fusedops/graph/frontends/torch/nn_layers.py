@@ -46,10 +46,10 @@ def layer_of(module, precision="float32"):
         )
     if precision == "float32":
         return makers[kind](module)
-    if makers[kind] not in (_convolution, _linear):
+    if makers[kind] is _transposed:
+        others = [known.__name__ for known, make in makers.items() if make is not _transposed]
         raise TypeError(
-            f"{kind.__name__} has no precision but float32 here: "
-            f"layers of Conv1d, Conv2d and Linear multiply in {precision}"
+            f"{kind.__name__} has no precision but float32 here: layers of {', '.join(others)} multiply in {precision}"
         )
     return makers[kind](module, precision=precision)
 
@@ -92,8 +92,8 @@ def _linear(m, **options):
     return layers.Linear(_array(m.weight), _array(m.bias), **options)
 
 
-def _sequence(m):
-    options = dict(num_layers=m.num_layers, bidirectional=m.bidirectional, batch_first=m.batch_first)
+def _sequence(m, **options):
+    options |= dict(num_layers=m.num_layers, bidirectional=m.bidirectional, batch_first=m.batch_first)
     if m.mode.startswith("RNN"):
         options["activation"] = m.nonlinearity
     names = [f"l{i}{suffix}" for i in range(m.num_layers) for suffix in ("", "_reverse")[: 1 + m.bidirectional]]
@@ -106,14 +106,15 @@ def _sequence(m):
     return getattr(recurrent, type(m).__name__)(**options)
 
 
-def _cell(m):
-    options = dict(activation=m.nonlinearity) if hasattr(m, "nonlinearity") else {}
+def _cell(m, **options):
+    if hasattr(m, "nonlinearity"):
+        options["activation"] = m.nonlinearity
     return getattr(recurrent, type(m).__name__)(
         *map(_array, (m.weight_ih, m.weight_hh, m.bias_ih, m.bias_hh)), **options
     )
 
 
-def _attention(m):
+def _attention(m, **options):
     if m.bias_k is not None or m.add_zero_attn:
         raise ValueError(
             "MultiheadAttention has add_bias_kv or add_zero_attn, which no fusedops layer has: load it as a network, "
@@ -130,4 +131,5 @@ def _attention(m):
         _array(m.out_proj.bias),
         heads=m.num_heads,
         batch_first=m.batch_first,
+        **options,
     )
