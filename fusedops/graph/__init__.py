@@ -44,9 +44,10 @@ def load_onnx(
     disabled_passes : tuple of str
         Names of passes to leave out, such as ``("epilogue", "blocks")``, so that what each buys can be measured alone.
     precision : "float32" or "bfloat16"
-        With bfloat16, convolutions and products round their operands to it where that is predicted to be faster on the
-        processor at hand, layer by layer, and sum in float32; values between two such layers stand in bfloat16. Inputs
-        and outputs keep their types. ``model.explain()`` says what stayed float32 and why.
+        With bfloat16, convolutions, products, recurrent layers and attention round their operands to it where that is
+        predicted to be faster on the processor at hand, layer by layer, and sum in float32; values between two such
+        convolutions or products stand in bfloat16. Inputs and outputs keep their types. ``model.explain()`` says what
+        stayed float32 and why.
 
     Returns
     -------
