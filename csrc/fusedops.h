@@ -312,6 +312,7 @@ void fo_pointwise(const fo_pointwise_args *args);
 
 #include "quantized.h"
 #include "network.h"
+#include "sizes.h"
 #include "program.h"
 
 #endif

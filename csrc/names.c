@@ -8,3 +8,5 @@ const char *const fo_reduction_names[] = {FO_EACH_REDUCTION(FO_NAMED) NULL};
 const char *const fo_scatter_names[] = {FO_EACH_SCATTER(FO_NAMED) NULL};
 const char *const fo_cell_names[] = {FO_EACH_CELL(FO_NAMED) NULL};
 const char *const fo_algorithm_names[] = {FO_EACH_NAMED_ALGORITHM(FO_NAMED) NULL};
+const char *const fo_transform_names[] = {FO_EACH_TRANSFORM(FO_NAMED) NULL};
+const char *const fo_rounding_names[] = {FO_EACH_ROUNDING(FO_NAMED) NULL};

@@ -15,5 +15,7 @@ extern const char *const fo_reduction_names[];
 extern const char *const fo_scatter_names[];
 extern const char *const fo_cell_names[];
 extern const char *const fo_algorithm_names[];
+extern const char *const fo_transform_names[];
+extern const char *const fo_rounding_names[];
 
 #endif

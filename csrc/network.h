@@ -1,5 +1,5 @@
-/* fusedops: the C interface for networks, the part of fusedops.h that includes it: the steps between layers and the
- * sizes of a network. Programs of them: program.h. */
+/* fusedops: the C interface for networks, the part of fusedops.h that includes it: the steps between layers.
+ * Programs of them: program.h; what follows from the sizes of a network: sizes.h. */
 #ifndef FO_NETWORK_H
 #define FO_NETWORK_H
 
@@ -270,10 +270,12 @@ fo_status fo_matmul(const fo_matmul_args *args);
 /* y[h,i,:] = sum over j of w[h,i,j] v[g,j,:], w[h,i,:] = softmax over j of (scale q[h,i,:] . k[g,j,:] + mask[h,i,j]),
  * g = h / (heads / kv_heads), for each point of rows (y, q, mask) and keys (no tensor, k, v), of the same sizes. heads
  * is a multiple of kv_heads. A mask is `added`, or a key takes part where `taken` is not 0; one or both are NULL.
- * causal: query i sees the keys j <= i + diagonal. A query that sees none, or whose scores are all -infinity, gives
- * zeros. A row's bits depend on its query and on the keys that it sees; others may be read, and values whose weight is
- * 0 must be finite. Nothing of t x s elements is in memory. bfloat16: the operands of both products, scale q and k, w
- * before it is divided by its sum and v, are rounded to it; sums and softmax are float32. */
+ * causal: query i sees the keys j <= i + diagonal, of these the last `window` alone unless it is 0; where `diagonals`
+ * is given, it has the diagonal of each point of rows. softcap: scores x are softcap tanh(x / softcap) before the mask
+ * is added, unless it is 0. A query that sees none, or whose scores are all -infinity, gives zeros. A row's bits depend
+ * on its query and on the keys that it sees; others may be read, and values whose weight is 0 must be finite. Nothing
+ * of t x s elements is in memory. bfloat16: the operands of both products, scale q and k, w before it is divided by its
+ * sum and v, are rounded to it; sums and softmax are float32. */
 typedef struct {
     fo_axes rows, keys;
     ptrdiff_t heads, kv_heads, t, s, d, dv; /* queries, keys; elements of a key, of a value */
@@ -283,7 +285,9 @@ typedef struct {
     const uint8_t *taken;
     float scale;
     bool causal, bfloat16;
-    ptrdiff_t diagonal;
+    ptrdiff_t diagonal, window;
+    const int64_t *diagonals;
+    float softcap;
 } fo_attention_args;
 fo_status fo_attention(const fo_attention_args *args);
 
@@ -339,35 +343,15 @@ fo_status fo_byte_pool(const fo_byte_pool_args *args);
 /* y[n,c,h,w] = x[n, c, h0[h], w0[w]] of images of bytes whose channels are neighbours. */
 fo_status fo_nearest(const fo_resize_args *args);
 
-/* ---- sizes of a network ------------------------------------------------------------------------------------------ */
-
-/* A buffer of a network's arena: it is in use from step `first` to step `last`. */
+/* y[n,h,p,:] = past[n,h,p,:] for p < begins[n], x[n,h,p - begins[n],:] for the t rows behind, 0 for all others of
+ * `room`; past (of `kept` rows) may be y. Rows are d contiguous elements. FO_OUTSIDE where rows do not fit. */
 typedef struct {
-    ptrdiff_t bytes, first, last, offset;
-} fo_lifetime;
-/* Gives each buffer its offset; returns the bytes of the arena, -1 where there is no memory to lay it out. */
-ptrdiff_t fo_lay_out(fo_lifetime *buffers, ptrdiff_t n);
-
-/* An integer that follows from earlier ones (a and b are their numbers), a constant a, the a-th given; or a
- * condition. */
-typedef enum {
-    FO_SIZE_CONSTANT,
-    FO_SIZE_GIVEN,
-    FO_SIZE_ADD,
-    FO_SIZE_SUBTRACT,
-    FO_SIZE_MULTIPLY,
-    FO_SIZE_DIVIDE,
-    FO_SIZE_REMAINDER,
-    FO_SIZE_SCALE, /* the whole part of a times b, the bits of a float, as a float */
-    FO_SIZE_EQUAL,
-    FO_SIZE_UNEQUAL,
-    FO_SIZE_LESS,
-    FO_SIZE_AT_MOST
-} fo_formula_kind;
-typedef struct {
-    int64_t kind, a, b;
-} fo_formula;
-/* Computes n values, division as in Python. Returns whether all conditions hold and nothing overflows. */
-bool fo_formulas_run(const fo_formula *formulas, ptrdiff_t n, const int64_t *given, int64_t *values);
+    ptrdiff_t n, heads, kept, t, room, d;
+    ptrdiff_t pn, ph, pt, xn, xh, xt, yn, yh, yt;
+    const float *past, *x;
+    float *y;
+    const int64_t *begins;
+} fo_append_args;
+fo_status fo_append(const fo_append_args *args);
 
 #endif

@@ -68,7 +68,8 @@ typedef struct {
     X(BYTE_POOL, byte_pool, fo_byte_pool_args, fo_byte_pool) \
     X(NEAREST, nearest, fo_resize_args, fo_nearest) \
     X(ROTATE, rotate, fo_rotate_args, fo_rotate) \
-    X(SCATTER, scatter, fo_scatter_args, fo_scatter)
+    X(SCATTER, scatter, fo_scatter_args, fo_scatter) \
+    X(APPEND, append, fo_append_args, fo_append)
 #define FO_STEP_KIND(kind, ...) FO_STEP_##kind,
 #define FO_STEP_ARGUMENTS(kind, name, type, ...) type name;
 typedef enum { FO_EACH_STEP(FO_STEP_KIND) } fo_step_kind;

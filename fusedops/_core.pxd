@@ -21,6 +21,8 @@ cdef extern from "fusedops.h" nogil:
     const char *const fo_scatter_names[]
     const char *const fo_cell_names[]
     const char *const fo_algorithm_names[]
+    const char *const fo_transform_names[]
+    const char *const fo_rounding_names[]
 
     int fo_isa_count()
     const char *fo_isa_name(int isa)
@@ -249,6 +251,16 @@ cdef extern from "fusedops.h" nogil:
         FO_SIZE_AT_MOST
     ctypedef struct fo_formula:
         int64_t kind, a, b
+    ctypedef enum fo_transform:
+        pass
+    ctypedef enum fo_rounding:
+        FO_BOTH_SIDES
+    ctypedef struct fo_resized_axis:
+        fo_transform transform
+        fo_rounding rounding
+        double scale
+        Py_ssize_t size, out
+    void fo_resize_points(const fo_resized_axis *axis, int64_t *i0, int64_t *i1, float *t)
     bint fo_formulas_run(const fo_formula *formulas, Py_ssize_t n, const int64_t *given, int64_t *values)
     fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *size, const fo_image *x,
                                     const fo_image *residual,

@@ -396,7 +396,8 @@ cdef int check(fo_status status) except -1:
         raise MemoryError("fusedops: no memory for the scratch space of this operation")
     if status == FO_OUTSIDE:
         raise ValueError("an index of a Gather or Scatter (of elements, of parts, RotaryEmbedding) is outside its axis: "
-                         "one of n elements has those in -n..n-1")
+                         "one of n elements has those in -n..n-1; or the rows of a GroupQueryAttention do not follow "
+                         "those of earlier calls")
     return 0
 
 
@@ -963,15 +964,12 @@ cdef class SeparablePlan(ImagePlan):
         """
         cdef fo_conv2d_size z
         self.size_for(shape, &z)
-        return self._pays((z.ih, z.iw), (z.oh, z.ow))
+        return self.pays(&z)
 
-    def _pays(self, tuple before, tuple after):
+    cdef bint pays(self, const fo_conv2d_size *z) noexcept:
         """As fuses, for the sizes of the images in front of and behind the depthwise part, whatever its padding."""
         cdef fo_separable b = self.block()
-        cdef fo_conv2d_size z
-        z.ih, z.iw = before
-        z.oh, z.ow = after
-        return fo_separable_pays(&b, &z, self.nhwc)
+        return fo_separable_pays(&b, z, self.nhwc)
 
 
 cdef class BlockPlan(SeparablePlan):

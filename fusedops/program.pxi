@@ -25,6 +25,8 @@ REDUCTIONS = numbered(fo_reduction_names)
 MAPS = numbered(fo_map_names)
 SCATTERS = numbered(fo_scatter_names)
 DTYPES = numbered(fo_dtype_names)
+TRANSFORMS = numbered(fo_transform_names)
+ROUNDINGS = numbered(fo_rounding_names)
 ELEMENTS = {np.dtype(name): t for name, t in DTYPES.items() if "float16" not in name}  # that steps compute with
 IDENTITY = (0, 0.0, 0.0, None)
 FORMS = ("tensor", "rows", "indices", "bytes", "image", "byte_image", "lines", "pixels")  # form_kind, in order
@@ -206,28 +208,29 @@ cdef class Program:
         """Adds a step; STEPS[kind] has the names of its arguments."""
         cdef StepKind k = STEPS[kind]
         cdef tensor t[MOST_TENSORS]
-        cdef fo_step s = empty_step()
         cdef dict arguments = k.bound(given, named)
         cdef int i
         for i in range(k.count):
             self.read(arguments[k.tensors[i]], &t[i], k.tensors[i], k.forms[i], k.optional[i])
-        self.fill(k, &s, t, tuple([arguments[name] for name in k.options]), arguments.get("name", kind))
+        self.fill(k, t, tuple([arguments[name] for name in k.options]), arguments.get("name", kind))
 
-    cdef int fill(self, StepKind k, fo_step *s, tensor *t, tuple options, str name) except -1:
+    cdef int fill(self, StepKind k, tensor *t, tuple options, str name) except -1:
         """Adds a step with these tensors."""
         cdef int i
+        cdef fo_step s
+        memset(&s, 0, sizeof(s))
         for i in range(k.count):
             if k.alike[i] >= 0 and t[i].slot != ABSENT:
                 check_same(&t[i], &t[k.alike[i]], k.tensors[i], k.tensors[k.alike[i]])
-        k.fill(self, s, t, options)
+        k.fill(self, &s, t, options)
         for i in range(k.count):
             if t[i].slot != ABSENT and k.forms[i] >= FORM_IMAGE:
-                place_image(s, <fo_image *>(<char *>s + k.at[i]), &t[i])
+                place_image(&s, <fo_image *>(<char *>&s + k.at[i]), &t[i])
             elif t[i].slot != ABSENT:
-                place(s, <char *>s + k.at[i], &t[i])
+                place(&s, <char *>&s + k.at[i], &t[i])
         self.kept.append(options)
         s.kind = k.call
-        return self.add(s, name)
+        return self.add(&s, name)
 
     cdef int add(self, fo_step *s, str name) except -1:
         if self.count == self.room:
@@ -691,14 +694,47 @@ cdef int fill_avg_pool(Program p, fo_step *s, tensor *t, tuple o) except -1:
     s.pool.h_lo, s.pool.h_hi, s.pool.w_lo, s.pool.w_hi = o[4]
 
 
+cdef struct points:  # of an axis of fo_resize_args
+    const int64_t *i0
+    const int64_t *i1
+    const float *t
+
+
+cdef points points_of(Program p, tuple how, Py_ssize_t size, Py_ssize_t out) except *:
+    """How an axis is resized: (i0, i1, t), y = (1 - t) x[i0] + t x[i1]; (i0, None, None), y = x[i0]; or where these
+    follow from the sizes, names of fo_transform and fo_rounding and the scale, None for out / size."""
+    cdef points found
+    cdef fo_resized_axis axis
+    cdef cnp.npy_intp n = out * (2 * sizeof(int64_t) + sizeof(float))
+    cdef ndarray memory
+    cdef int64_t *i0
+    cdef float *t
+    if not isinstance(how[0], str):
+        found.i0, found.i1 = p.positions(how[0], out, size), p.positions(how[1], out, size)
+        found.t = p.vector(how[2], out, "t")
+        return found
+    axis.transform, axis.rounding, axis.size, axis.out = TRANSFORMS[how[0]], ROUNDINGS[how[1]], size, out
+    if size < 1 and out > 0:
+        raise ValueError(f"no {out} pixels can be made of none")
+    axis.scale = <double>out / max(size, 1) if how[2] is None else how[2]
+    memory = cnp.PyArray_SimpleNew(1, &n, cnp.NPY_UINT8)
+    p.kept.append(memory)
+    i0 = <int64_t *>cnp.PyArray_DATA(memory)
+    t = <float *>(i0 + 2 * out)
+    fo_resize_points(&axis, i0, i0 + out, t)
+    between = axis.rounding == FO_BOTH_SIDES
+    found.i0, found.i1, found.t = i0, i0 + out if between else NULL, t if between else NULL
+    return found
+
+
 cdef int fill_resize(Program p, fo_step *s, tensor *t, tuple o) except -1:
-    """rows and columns: (i0, i1, t), y = (1 - t) x[i0] + t x[i1]; or (i0, None, None), y = x[i0]."""
+    """rows and columns: as points_of takes them."""
     cdef fo_resize_args *a = &s.resize
+    cdef points h = points_of(p, o[0], t.shape[2], t[1].shape[2])
+    cdef points w = points_of(p, o[1], t.shape[3], t[1].shape[3])
     check_channels(t, t + 1)
-    (h0, h1, th), (w0, w1, tw) = o
     a.n, a.c, a.oh, a.ow = t[1].shape[0], t[1].shape[1], t[1].shape[2], t[1].shape[3]
-    a.h0, a.h1, a.th = p.positions(h0, a.oh, t.shape[2]), p.positions(h1, a.oh, t.shape[2]), p.vector(th, a.oh, "t")
-    a.w0, a.w1, a.tw = p.positions(w0, a.ow, t.shape[3]), p.positions(w1, a.ow, t.shape[3]), p.vector(tw, a.ow, "t")
+    a.h0, a.h1, a.th, a.w0, a.w1, a.tw = h.i0, h.i1, h.t, w.i0, w.i1, w.t
 
 
 cdef int fill_lrn(Program p, fo_step *s, tensor *t, tuple o) except -1:
@@ -853,7 +889,33 @@ cdef int fill_attention(Program p, fo_step *s, tensor *t, tuple o) except -1:
     g.vh, g.vs, g.vd = v.stride[h], v.stride[i], last_stride(v)
     if masked:
         g.mh, g.mt, g.ms = mask.stride[h], mask.stride[i], mask.stride[j]
-    g.scale, g.causal, g.diagonal, g.bfloat16 = o
+    g.scale, g.causal, g.diagonal, g.window, g.softcap, g.bfloat16 = o
+    if t[5].slot != ABSENT and (h != 1 or t[5].nd != 1 or t[5].shape[0] != y.shape[0]
+                                or neighbour_distance(t + 5, 0) != 1):
+        raise ValueError(f"diagonals {shape_text(t + 5)} must be contiguous, one for each row of y {shape_text(y)}")
+    if g.window < 0 or g.window and not g.causal:
+        raise ValueError(f"a window of {g.window} keys is for causal attention, and not negative")
+
+
+cdef int fill_append(Program p, fo_step *s, tensor *t, tuple o) except -1:
+    """y (n, heads, room, d) of past (n, heads, kept, d) and x (n, heads, t, d) behind begins (n,) rows of it."""
+    cdef fo_append_args *a = &s.append
+    cdef tensor *past = t
+    cdef tensor *x = t + 1
+    cdef tensor *y = t + 2
+    check_axes(x, 4, "x")
+    check_axes(y, 4, "y")
+    a.n, a.heads, a.t, a.room, a.d = y.shape[0], y.shape[1], x.shape[2], y.shape[2], y.shape[3]
+    if x.shape[0] != a.n or x.shape[1] != a.heads or x.shape[3] != a.d or t[3].nd != 1 or t[3].shape[0] != a.n:
+        raise ValueError(f"x {shape_text(x)} and begins {shape_text(t + 3)} do not fit y {shape_text(y)}")
+    if past.slot != ABSENT:
+        check_axes(past, 4, "past")
+        if past.shape[0] != a.n or past.shape[1] != a.heads or past.shape[3] != a.d:
+            raise ValueError(f"past {shape_text(past)} does not fit y {shape_text(y)}")
+        a.kept, a.pn, a.ph, a.pt = past.shape[2], past.stride[0], past.stride[1], past.stride[2]
+    if neighbour_distance(t + 3, 0) != 1:
+        raise ValueError("begins must be contiguous")
+    a.xn, a.xh, a.xt, a.yn, a.yh, a.yt = x.stride[0], x.stride[1], x.stride[2], y.stride[0], y.stride[1], y.stride[2]
 
 
 cdef fo_types types_of(tuple given) except *:
@@ -1060,9 +1122,13 @@ def _describe_steps():
     step("matmul", FO_STEP_MATMUL, fill_matmul, "a:tensor b:tensor y!:tensor scale activation",
          [at(&s.matmul.a), at(&s.matmul.b), at(&s.matmul.y)], {"scale": 1.0, "activation": None}).independent_rows = lambda a: len(a["y"].shape) > 2
     step("attention", FO_STEP_ATTENTION, fill_attention,
-         "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal bfloat16",
-         [at(&s.attention.q), at(&s.attention.k), at(&s.attention.v), at(&s.attention.y), at(&s.attention.added)],
-         {"scale": 1.0, "causal": False, "diagonal": 0, "bfloat16": False}).independent_rows = lambda a: len(a["y"].shape) > 3
+         "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal window softcap bfloat16 diagonals?:indices",
+         [at(&s.attention.q), at(&s.attention.k), at(&s.attention.v), at(&s.attention.y), at(&s.attention.added),
+          at(&s.attention.diagonals)],
+         {"scale": 1.0, "causal": False, "diagonal": 0, "window": 0, "softcap": 0.0, "bfloat16": False}
+         ).independent_rows = lambda a: len(a["y"].shape) > 3 and a.get("diagonals") is None
+    step("append", FO_STEP_APPEND, fill_append, "past?:rows x:rows y!:rows begins:indices",
+         [at(&s.append.past), at(&s.append.x), at(&s.append.y), at(&s.append.begins)]).independent_rows = lambda a: False
     step("qconv2d", FO_STEP_CONV2D, fill_qconv2d,
          "layer types x:byte_image y!:byte_image residual~y?:byte_image top left",
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)

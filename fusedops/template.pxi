@@ -7,13 +7,15 @@
 CONSTANT, GIVEN, ADD, SUBTRACT, MULTIPLY, DIVIDE, REMAINDER, SCALE = range(FO_SIZE_CONSTANT, FO_SIZE_EQUAL)
 EQUAL, UNEQUAL, LESS, AT_MOST = range(FO_SIZE_EQUAL, FO_SIZE_AT_MOST + 1)
 
+TAKEN, SHARED, IN_PLANES, FEW_PIXELS = range(4)  # outcomes of take_blocks
+
 cdef double MOST_BYTES = 1 << 60  # of an arena
 
 
 cdef class Formulas:
     """Integers that follow from the sizes of inputs, and conditions on them, in the order in which they were noted."""
     cdef fo_formula *formulas
-    cdef Py_ssize_t count
+    cdef Py_ssize_t count, given
 
     def __cinit__(self, list formulas):
         cdef Py_ssize_t i
@@ -24,6 +26,10 @@ cdef class Formulas:
             self.formulas[i].kind, self.formulas[i].a, self.formulas[i].b = kind, a, b
             if kind > FO_SIZE_GIVEN and not (0 <= a < i and 0 <= b < i):
                 raise ValueError(f"formula {i} reads what comes behind it")
+            if kind == FO_SIZE_GIVEN:
+                if a < 0:
+                    raise ValueError(f"formula {i} reads size {a}")
+                self.given = max(self.given, a + 1)
         self.count = len(formulas)
 
     def __dealloc__(self):
@@ -34,12 +40,14 @@ cdef class Formulas:
 
     def run(self, tuple given):
         """The values for these sizes as an array, or None where a condition does not hold."""
-        cdef ndarray sizes = np.array(given, np.int64)
-        cdef ndarray values = np.zeros(self.count, np.int64)
+        cdef cnp.npy_intp n = len(given), count = self.count
+        cdef ndarray sizes = cnp.PyArray_SimpleNew(1, &n, cnp.NPY_INT64)
+        cdef ndarray values = cnp.PyArray_ZEROS(1, &count, cnp.NPY_INT64, 0)
         cdef Py_ssize_t i
-        for i in range(self.count):
-            if self.formulas[i].kind == FO_SIZE_GIVEN and not 0 <= self.formulas[i].a < sizes.size:
-                raise ValueError(f"formula {i} reads size {self.formulas[i].a} of {sizes.size}")
+        if n < self.given:
+            raise ValueError(f"a formula reads size {self.given - 1} of {n}")
+        for i in range(n):
+            (<int64_t *>cnp.PyArray_DATA(sizes))[i] = given[i]
         found = fo_formulas_run(self.formulas, self.count, <const int64_t *>cnp.PyArray_DATA(sizes),
                                 <int64_t *>cnp.PyArray_DATA(values))
         return values if found else None
@@ -73,6 +81,33 @@ cdef const int64_t *lifetimes_of(ndarray a, Py_ssize_t n) except NULL:
     if a.dtype != np.int64 or a.size != n or not a.flags.c_contiguous:
         raise TypeError(f"the lifetimes of {n} buffers must be contiguous arrays of int64")
     return <const int64_t *>cnp.PyArray_DATA(a)
+
+
+def take_blocks(list blocks, ndarray values, Py_ssize_t least, bytearray idle, ndarray nbytes=None):
+    """What becomes of each block for these values of formulas: TAKEN, or why it is not. A block is (its layer, numbers
+    of the formulas of rows and columns in front and behind, or None where its images stand in planes, its step, its
+    parts, and the buffers between these, which take no memory where it is taken). `idle` gets 1 for each step that does
+    not run; blocks are for images of `least` rows and columns."""
+    cdef const int64_t *v = <const int64_t *>cnp.PyArray_DATA(values)
+    cdef int64_t *sizes = NULL if nbytes is None else <int64_t *>cnp.PyArray_DATA(nbytes)
+    cdef list found = []
+    cdef Py_ssize_t i
+    cdef fo_conv2d_size z
+    cdef SeparablePlan layer
+    for layer, numbers, step, parts, inside in blocks:
+        outcome = SHARED if any([idle[i] for i in parts]) else IN_PLANES if numbers is None else TAKEN
+        if outcome == TAKEN:
+            z.ih, z.iw, z.oh, z.ow = [v[i] for i in numbers]
+            outcome = TAKEN if min(z.ih, z.iw) >= least and layer.pays(&z) else FEW_PIXELS
+        if outcome != TAKEN:
+            idle[step] = 1
+        else:
+            for i in parts:
+                idle[i] = 1
+            for i in inside:
+                sizes[i] = 0
+        found.append(outcome)
+    return found
 
 
 cdef enum:
@@ -133,15 +168,15 @@ cdef class ProgramTemplate:
         """As Program.repeat, for the steps so far."""
         self.sections.append((first, len(self.kinds), repeats))
 
-    def program(self, ndarray values, ndarray offsets, list constants, list options):
+    def program(self, ndarray values, ndarray offsets, list constants, list options, bytearray idle, Py_ssize_t before):
         """The Program for these values of formulas, offsets of buffers, constants, and options of each step; without
-        the steps that have None."""
+        the steps that are idle, the first of which is number `before` there."""
         cdef Program p = Program()
         cdef tensor t[MOST_TENSORS]
         cdef StepKind k
-        cdef fo_step s
         cdef int j
         cdef Py_ssize_t first, stop, repeats, start
+        cdef const char *skipped = idle
         cdef const int64_t *v = <const int64_t *>cnp.PyArray_DATA(values)
         cdef const int64_t *at = <const int64_t *>cnp.PyArray_DATA(offsets)
         cdef Py_ssize_t step = 0
@@ -149,13 +184,11 @@ cdef class ProgramTemplate:
         for first, stop, repeats in self.sections:
             start = p.count
             while step < stop:
-                if options[step] is None:
-                    step += 1
-                    continue
-                k, s = self.kinds[step], empty_step()
-                for j in range(k.count):
-                    self.tensor(p, &self.forms[step * MOST_TENSORS + j], &t[j], k, j, v, at, constants)
-                p.fill(k, &s, t, options[step], self.names[step])
+                if not skipped[before + step]:
+                    k = self.kinds[step]
+                    for j in range(k.count):
+                        self.tensor(p, &self.forms[step * MOST_TENSORS + j], &t[j], k, j, v, at, constants)
+                    p.fill(k, t, options[step], self.names[step])
                 step += 1
             if p.count > start:
                 p.repeat(start, repeats)

@@ -74,12 +74,22 @@ INLINE void attention_row(const scores_mask kind, float *s, const float *mask, p
     *most = v_first(from), *sum = v_first(v_sum_lanes(total[0]));
 }
 
+/* Scores of n keys, bounded. */
+INLINE void attention_cap(float *s, ptrdiff_t n, float softcap) {
+    const vf cap = v_set1(softcap), over = v_set1(1 / softcap);
+    for (ptrdiff_t p = 0; p < n; p += VL) v_store(s + p, v_mul(cap, v_tanh(v_mul(v_load(s + p), over))));
+}
+
 INLINE void attention_rows(const scores_mask kind, const fo_attention_block *b) {
     for (ptrdiff_t r = 0; r < b->rows; r++) {
         const ptrdiff_t seen = b->causal ? (b->first + r) / b->group + b->diagonal + 1 : b->n;
         const ptrdiff_t n = seen < 0 ? 0 : seen < b->n ? seen : b->n;
         const float *mask = kind == SCORES_ALONE ? NULL : attention_mask(b, r);
-        attention_row(kind, b->scores + r * b->lds, mask, n, b->n, b->to.most + r, b->to.sum + r);
+        float *s = b->scores + r * b->lds;
+        if (b->softcap > 0) attention_cap(s, n, b->softcap);
+        if (b->window)
+            for (ptrdiff_t p = 0; p < n && p < seen - b->window; p++) s[p] = -INFINITY;
+        attention_row(kind, s, mask, n, b->n, b->to.most + r, b->to.sum + r);
     }
 }
 

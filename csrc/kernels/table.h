@@ -272,11 +272,12 @@ typedef struct {
 } fo_attended;
 
 /* The scores of `rows` queries for n keys, whole vectors with lds floats to a row, which become weights. Row r is query
- * (first + r) / group of head (first + r) % group; causal: query i sees the keys up to i + diagonal of these. A mask is
- * `added` or `taken`, with these strides of heads, queries and keys. */
+ * (first + r) / group of head (first + r) % group; causal: query i sees the keys up to i + diagonal of these, the last
+ * `window` of them unless it is 0. A mask is `added` or `taken`, with these strides of heads, queries and keys. */
 typedef struct {
-    ptrdiff_t rows, n, first, group, diagonal, lds;
+    ptrdiff_t rows, n, first, group, diagonal, window, lds;
     bool causal;
+    float softcap;        /* as of fo_attention_args */
     float *scores, *mask; /* mask: scratch for a row of it */
     const float *added;
     const uint8_t *taken;

@@ -4,7 +4,8 @@
  *     for each block of keys               packed once: k as panels of keys, v as panels of values
  *       for each `height` rows             scores = q k^T,  weights (kernels/attention.h),  weights v,  merged
  *
- * The blocks of keys are those of the sizes alone, and each row merges them in order: its bits depend on nothing else.
+ * The blocks of keys are those of the sizes alone, and each row merges those that it sees in order: its bits depend on
+ * nothing else.
  * A single row, as of one token, reads k and v in place. Where tasks are few each block of keys is one, whose results
  * are kept in scratch until one thread merges them.
  */
@@ -47,9 +48,15 @@ static ptrdiff_t share_scratch(const attention_job *j, float *from, attention_sc
 }
 
 /* The keys that rows up to this one see. */
-static ptrdiff_t keys_seen(const attention_job *j, ptrdiff_t row) {
+static ptrdiff_t keys_seen(const attention_job *j, ptrdiff_t diagonal, ptrdiff_t row) {
     const fo_attention_args *a = j->a;
-    return a->causal ? clamp_(row / j->group + a->diagonal + 1, 0, a->s) : a->s;
+    return a->causal ? clamp_(row / j->group + diagonal + 1, 0, a->s) : a->s;
+}
+
+/* The first key of the first block that rows from this one on see. */
+static ptrdiff_t first_block(const attention_job *j, ptrdiff_t diagonal, ptrdiff_t row) {
+    const fo_attention_args *a = j->a;
+    return a->window ? max_(row / j->group + diagonal + 1 - a->window, 0) / j->keys * j->keys : 0;
 }
 
 static attention_place place_of(const attention_job *j, ptrdiff_t product) {
@@ -59,7 +66,8 @@ static attention_place place_of(const attention_job *j, ptrdiff_t product) {
     fo_offsets(&a->rows, a->rows.nd, point, of_rows);
     fo_offsets(&a->keys, a->keys.nd, point, of_keys);
     const ptrdiff_t mask = of_rows[2] + h * a->mh;
-    return (attention_place){.q = a->q + of_rows[1] + h * a->qh,
+    return (attention_place){.diagonal = a->diagonals ? (ptrdiff_t)a->diagonals[point] : a->diagonal,
+                             .q = a->q + of_rows[1] + h * a->qh,
                              .k = a->k + of_keys[1] + head * a->kh,
                              .v = a->v + of_keys[2] + head * a->vh,
                              .added = a->added ? a->added + mask : NULL,
@@ -160,13 +168,16 @@ static void multiply_values(const attention_job *j, const attention_place *p, co
 static void attend(const attention_job *j, const attention_place *p, const attention_scratch *x, const float *q,
                    ptrdiff_t first, ptrdiff_t rows, const key_block *keys, const fo_attended *to) {
     const fo_attention_args *a = j->a;
-    const ptrdiff_t n = min_(keys->packed, keys_seen(j, first + rows - 1) - keys->at), skipped = keys->at * a->ms;
+    const ptrdiff_t seen = keys_seen(j, p->diagonal, first + rows - 1);
+    const ptrdiff_t n = min_(keys->packed, seen - keys->at), skipped = keys->at * a->ms;
     const fo_attention_block b = {.rows = rows,
                                   .n = n,
                                   .first = first,
                                   .group = j->group,
                                   .causal = a->causal,
-                                  .diagonal = a->diagonal - keys->at,
+                                  .diagonal = p->diagonal - keys->at,
+                                  .window = a->window,
+                                  .softcap = a->softcap,
                                   .scores = x->scores,
                                   .lds = j->lds,
                                   .mask = x->mask,
@@ -200,17 +211,17 @@ static void end_rows(const attention_job *j, const attention_place *p, ptrdiff_t
 /* All blocks of keys for some rows. */
 static void attend_blocks(const attention_job *j, const attention_place *p, const attention_scratch *x, ptrdiff_t first,
                           ptrdiff_t rows) {
-    const ptrdiff_t end = keys_seen(j, first + rows - 1), wide = round_up(j->height, j->kn->vl);
+    const ptrdiff_t end = keys_seen(j, p->diagonal, first + rows - 1), wide = round_up(j->height, j->kn->vl);
     for (ptrdiff_t i = 0; i < div_up(rows, j->height) * wide; i++) x->all.most[i] = -FLT_MAX, x->all.sum[i] = 0;
-    for (key_block keys = {0, 0}; keys.at < end; keys.at += j->keys) {
+    for (key_block keys = {first_block(j, p->diagonal, first), 0}; keys.at < end; keys.at += j->keys) {
         keys.packed = min_(j->keys, end - keys.at);
         pack_keys(j, p, &keys, x);
         for (ptrdiff_t i = 0; i < rows; i += j->height) {
-            const ptrdiff_t some = min_(j->height, rows - i);
-            if (keys_seen(j, first + i + some - 1) <= keys.at) continue;
+            const ptrdiff_t some = min_(j->height, rows - i), begin = first_block(j, p->diagonal, first + i);
+            if (keys.at < begin || keys_seen(j, p->diagonal, first + i + some - 1) <= keys.at) continue;
             const fo_attended to = step_of(j, &x->all, i / j->height);
-            attend(j, p, x, x->q + i * j->a->d, first + i, some, &keys, keys.at ? &x->block : &to);
-            if (keys.at) j->kn->attention_merge(some, j->a->dv, &to, &x->block);
+            attend(j, p, x, x->q + i * j->a->d, first + i, some, &keys, keys.at > begin ? &x->block : &to);
+            if (keys.at > begin) j->kn->attention_merge(some, j->a->dv, &to, &x->block);
         }
     }
 }
@@ -242,10 +253,11 @@ static fo_attended partial_of(const attention_job *j, ptrdiff_t product, ptrdiff
 static void attend_block(void *context, ptrdiff_t task, int thread) {
     const attention_job *j = context;
     const ptrdiff_t product = task / j->blocks, block = task % j->blocks, at = block * j->keys;
-    const key_block keys = {at, min_(j->keys, keys_seen(j, j->rows - 1) - at)};
     const attention_place p = place_of(j, product);
+    const key_block keys = {at, min_(j->keys, keys_seen(j, p.diagonal, j->rows - 1) - at)};
     const fo_attended to = partial_of(j, product, block);
     attention_scratch x;
+    if (at < first_block(j, p.diagonal, 0) || keys.packed <= 0) return;
     share_scratch(j, j->scratch + thread * j->each, &x);
     load_queries(j, &p, 0, j->rows, &x);
     pack_keys(j, &p, &keys, &x);
@@ -256,8 +268,10 @@ static void merge_blocks(void *context, ptrdiff_t product, int thread) {
     (void)thread;
     const attention_job *j = context;
     const attention_place p = place_of(j, product);
-    const fo_attended to = partial_of(j, product, 0);
-    for (ptrdiff_t block = 1; block < j->blocks; block++) {
+    const ptrdiff_t seen = keys_seen(j, p.diagonal, j->rows - 1), first = first_block(j, p.diagonal, 0) / j->keys;
+    const fo_attended to = partial_of(j, product, seen ? first : 0);
+    for (ptrdiff_t r = 0; !seen && r < j->rows; r++) to.sum[r] = 0;
+    for (ptrdiff_t block = first + 1; block < div_up(seen, j->keys); block++) {
         const fo_attended from = partial_of(j, product, block);
         j->kn->attention_merge(j->rows, j->a->dv, &to, &from);
     }
@@ -280,6 +294,15 @@ static void cut_rows(attention_job *j, ptrdiff_t products, int threads) {
     while (threads > 1 && products * div_up(j->rows, j->chunk) < tasks && j->chunk >= 2 * fo_attention_cut.least_rows)
         j->chunk = round_up(j->chunk / 2, j->height);
     j->chunks = div_up(j->rows, j->chunk);
+}
+
+/* Blocks of keys of the point that sees most of them. */
+static ptrdiff_t most_blocks(const attention_job *j) {
+    const fo_attention_args *a = j->a;
+    ptrdiff_t most = a->diagonals ? 0 : keys_seen(j, a->diagonal, j->rows - 1);
+    for (ptrdiff_t point = 0; a->diagonals && point < fo_points(&a->rows, a->rows.nd); point++)
+        most = max_(most, keys_seen(j, (ptrdiff_t)a->diagonals[point], j->rows - 1));
+    return div_up(most, j->keys);
 }
 
 static int threads_of(const attention_job *j, ptrdiff_t products) {
@@ -309,7 +332,7 @@ fo_status fo_attention(const fo_attention_args *a) {
     j.height = div_up(j.rows, div_up(j.rows, fo_attention_cut.height));
     j.keys = keys_of_block(a), j.lds = fo_leading(j.kn, j.keys), j.ldv = fo_leading(j.kn, a->dv);
     j.in_place = !j.bytes && j.rows == 1 && a->kd == 1 && a->vd == 1;
-    j.blocks = div_up(keys_seen(&j, j.rows - 1), j.keys);
+    j.blocks = most_blocks(&j);
     cut_rows(&j, products, threads);
     take_attended(&j, &end, 1), j.partial = end - nowhere;
     const bool blocks = by_blocks(&j, products, threads);

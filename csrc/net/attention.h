@@ -27,6 +27,7 @@ typedef struct {
     const float *q, *k, *v, *added;
     const uint8_t *taken;
     float *y;
+    ptrdiff_t diagonal;
 } attention_place;
 
 /* Keys of a block, of which the first `packed` are packed with their values. */

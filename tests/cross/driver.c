@@ -279,7 +279,8 @@ static fo_status attention(const test_case *t) {
     return fo_attention(&(fo_attention_args){
         axes(none), axes(none), i[0],     i[1],     i[2], i[3],          d,    dv, dv,   i[0] * dv, 1,    d,
         i[0] * d,   1,          i[3] * d, d,        1,    i[3] * dv,     dv,   1,  i[7], i[8],      i[9], t->y[0],
-        t->in[0],   t->in[1],   t->in[2], t->in[3], NULL, t->scalars[2], i[6], 0});
+        t->in[0],   t->in[1],   t->in[2], t->in[3], NULL, t->scalars[2], i[6], 0,    0,    0,         NULL,
+        0});
 }
 
 /* Bytes come as the bits of floats, and the last integer says whether they are int8. x has zero point 100, or as much

@@ -9,6 +9,8 @@ import pytest
 import fusedops as fo
 from fusedops import _core, activations
 from fusedops._core import Program
+from fusedops.graph.ir.graph import Node
+from fusedops.graph.operators.resize import _weights
 from oracle import Approx, U, activate, check
 
 
@@ -333,6 +335,81 @@ def test_resize_linear(isa, draw):
     wide = x.astype(np.float64)
     tall = wide[:, :, rows[0]] * (1 - rows[2][:, None]) + wide[:, :, rows[1]] * rows[2][:, None]
     close(y, tall[..., columns[0]] * (1 - columns[2]) + tall[..., columns[1]] * columns[2], scale=8 * U)
+
+
+@pytest.mark.parametrize("transform", _core.TRANSFORMS)
+@pytest.mark.parametrize("rounding", _core.ROUNDINGS)
+def test_resize_by_sizes(transform, rounding, draw):
+    """Points that follow from sizes are those that NumPy computes, for scales that are ratios and others."""
+    attrs = {"coordinate_transformation_mode": transform, "mode": "linear" if rounding == "linear" else "nearest"}
+    node = Node("Resize", "resize", ["x"], ["y"], attrs | {"nearest_mode": rounding})
+    for size, out, scale in ((1, 1, 1.0), (1, 5, 5.0), (4, 1, 0.25), (4, 10, None), (37, 18, 0.5), (37, 85, 2.3)):
+        x, y = nhwc(draw(2, 5, size, 3)), nhwc(empty(2, 5, out, 3))
+        run("resize", x, y, (transform, rounding, scale), ("asymmetric", "floor", 1.0))
+        i, weights = _weights(node, size, out, out / size if scale is None else scale, (0.0, 1.0))
+        close(y, np.einsum("nchtw,ht->nchw", x.astype(np.float64)[:, :, i], weights), scale=8 * U)
+
+
+def test_resize_refuses_no_pixels():
+    with pytest.raises(ValueError, match="no 3 pixels can be made of none"):
+        run("resize", empty(1, 1, 0, 3), empty(1, 1, 3, 3), *[("asymmetric", "floor", None)] * 2)
+
+
+def test_rows_behind_a_past(isa, threads, draw):
+    past, x, begins = draw(3, 2, 6, 5), draw(3, 2, 4, 5), np.array([0, 6, 2])
+    y = np.full((3, 2, 11, 5), np.nan, np.float32)
+    wanted = np.zeros_like(y)
+    for n, begin in enumerate(begins):
+        wanted[n, :, :begin], wanted[n, :, begin : begin + 4] = past[n, :, :begin], x[n]
+    run("append", past, x, y, begins)
+    np.testing.assert_array_equal(y, wanted)
+    y[:, :, :6] = past
+    run("append", y, x, y, begins)
+    np.testing.assert_array_equal(y, wanted)
+    run("append", None, x, y, np.zeros(3, np.int64))
+    np.testing.assert_array_equal(y[:, :, :4], x)
+    for begin in (-1, 7):
+        with pytest.raises(ValueError, match="do not follow"):
+            run("append", past, x, y, np.array([0, begin, 0]))
+    with pytest.raises(ValueError, match="do not follow"):  # no room
+        run("append", past, x, y[:, :, :9], np.array([0, 6, 2]))
+    with pytest.raises(ValueError, match="do not fit"):
+        run("append", past, x, y, begins[:2])
+    with pytest.raises(ValueError, match="does not fit"):
+        run("append", past[:2], x, y, begins)
+
+
+@pytest.mark.parametrize("t, s, window", [(1, 900, 300), (1, 40, 7), (70, 600, 130), (5, 9, 1), (200, 200, 0)])
+def test_attention_of_windows(t, s, window, isa, threads, draw):
+    """A window of keys, bounded scores, and queries that begin at another key in each row of a batch."""
+    q, k, v = draw(3, 4, t, 16), draw(3, 2, s, 16), draw(3, 2, s, 24)
+    begins, keys = np.array([0, (s - t) // 2, s - t]), np.arange(s)
+    at = begins[:, None, None, None] + np.arange(t)[:, None]
+    seen = (keys <= at) & (keys > at - (window or s))
+    scores = q.astype(np.float64) @ k.repeat(2, 1).swapaxes(2, 3).astype(np.float64)
+    scores = np.where(seen, 3 * np.tanh(scores / 3), -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted = weights / weights.sum(-1, keepdims=True) @ v.repeat(2, 1).astype(np.float64)
+    options, y = dict(causal=True, window=window, softcap=3.0), empty(3, 4, t, 24)
+    run("attention", q, k, v, y, None, **options, diagonals=begins)
+    np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-5)
+    for n, begin in enumerate(begins):  # a row alone, and each of its queries
+        alone = empty(1, 4, t, 24)
+        run("attention", q[n : n + 1], k[n : n + 1], v[n : n + 1], alone, None, **options, diagonal=begin)
+        np.testing.assert_array_equal(alone[0], y[n])
+        for i in {0, t // 2, t - 1}:
+            one, ends = empty(1, 4, 1, 24), begin + i + 1
+            run("attention", *(x[n : n + 1] for x in (q[:, :, i : i + 1], k[:, :, :ends], v[:, :, :ends])), one, None,
+                **options, diagonal=begin + i)  # fmt: skip
+            np.testing.assert_array_equal(one[0, :, 0], y[n, :, i])
+
+
+def test_attention_refuses_windows():
+    q = empty(2, 1, 3, 4)
+    with pytest.raises(ValueError, match="a window of 2 keys is for causal attention"):
+        run("attention", q, q, q, q.copy(), None, window=2)
+    with pytest.raises(ValueError, match="diagonals"):
+        run("attention", q, q, q, q.copy(), None, causal=True, diagonals=np.zeros(3, np.int64))
 
 
 @pytest.mark.parametrize("m, n, k", [(1, 1, 1), (5, 7, 3), (100, 33, 20), (1, 40, 64), (200, 17, 1)])

@@ -234,12 +234,12 @@ def lower_pool(p: LoweringContext, node, kind):
 
 
 def lower_resize(p: LoweringContext, node, kind, axes, same):
-    """A resizing of each slice, then one of the depth. `axes` are how each axis is resized, `same` how one of n places
-    is that stays as it is."""
+    """A resizing of each slice, then one of the depth. `axes` are how each axis is resized, `same` how one is that
+    stays as it is."""
     depth, height, width = axes
     x, y = volume(p, node, node.inputs[0]), p.result(node.output, image=True, direct=False)
     inner = *x.shape[:3], *y.shape[3:]
     halfway = p.new(inner, channels_last(inner), x.dtype)
     p.add(kind, node, x=depth_slices(x), y=depth_slices(halfway), rows=height, columns=width)
-    p.add(kind, node, x=rows(halfway), y=rows(y), rows=depth, columns=same(inner[3] * inner[4]))
+    p.add(kind, node, x=rows(halfway), y=rows(y), rows=depth, columns=same)
     return True

@@ -7,7 +7,7 @@ import numpy as np
 from ..ir.dtypes import INT8, INT8_AND_FLOAT32
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
-from ..ir.symbolic import deferred, ratio, scaled
+from ..ir.symbolic import deferred, is_symbolic, ratio, scaled
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, transposed
 from . import conv3d
@@ -81,15 +81,11 @@ def _nearest(node, x, size):
     return np.clip(rounding(x.astype(np.float32)), 0, size - 1).astype(np.int64)
 
 
-def _pair(node, size, out, scale, crop):
-    """How one axis is resized from pairs: (i0, i1, t) with y[o] = (1 - t[o]) x[i0[o]] + t[o] x[i1[o]]; for the
-    nearest point (i0, None, None)."""
-    x = _places(node, size, out, scale, crop)
-    if node.attrs.get("mode", "nearest") == "nearest":
-        return _nearest(node, x, size), None, None
-    x = np.clip(x, 0, size - 1)
-    i0 = np.floor(x).astype(np.int64)
-    return i0, np.minimum(i0 + 1, size - 1), (x - i0).astype(np.float32)
+def _points(node, scale):
+    """How a step "resize" or "nearest" finds the points of an axis. An open scale is the ratio of its sizes."""
+    nearest = node.attrs.get("mode", "nearest") == "nearest"
+    rounding = node.attrs.get("nearest_mode", "round_prefer_floor") if nearest else "linear"
+    return _transform(node), rounding, None if is_symbolic([scale]) else scale
 
 
 def _cubic(d, a):
@@ -177,18 +173,12 @@ def _lower_resize(p: LoweringContext, node):
         return False
     if not _is_simple(node):
         return not nearest and _lower_products(p, node, axes)
-    kind, found = "nearest" if nearest else "resize", {a - len(out): each for a, *each in axes}
-
-    def same(n):
-        return deferred(_pair, node, n, n, 1.0, (0.0, 1.0))
-
-    def axis(a):
-        return deferred(_pair, node, *found[a]) if a in found else same(x.shape[a])
-
+    kind, scales = "nearest" if nearest else "resize", {a - len(out): scale for a, _, _, scale, _ in axes}
+    depth, rows, columns = (_points(node, scales.get(a, 1.0)) for a in (-3, -2, -1))
     if len(out) == 5:
-        return conv3d.lower_resize(p, node, kind, [axis(a) for a in (-3, -2, -1)], same)
+        return conv3d.lower_resize(p, node, kind, (depth, rows, columns), _points(node, 1.0))
     x, y = p.pixels(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
-    p.add(kind, node, x=x, y=y, rows=axis(-2), columns=axis(-1))
+    p.add(kind, node, x=x, y=y, rows=rows, columns=columns)
     return True
 
 

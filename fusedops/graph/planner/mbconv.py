@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+from ... import _core
 from ...layers import DepthwiseSeparable, InvertedResidual
 from ..ir.explanation import Fusion, Refusal
 from ..ir.symbolic import concrete
@@ -43,26 +44,46 @@ def find(builder):
     return [s for step in steps for s in (step, *wholes.get(id(step), ()))], blocks
 
 
-def choose(blocks, values=None):
-    """(the ids of steps that others take the place of, the blocks that do, a report) for the sizes that the formulas'
-    `values` are, or those of the environment."""
-    inside, idle, whole, report = set(), set(), [], []
-    for block in blocks:
-        step, parts = block.whole, block.parts
-        shared = any(id(part) in inside for part in parts)
-        reason = "" if shared else _why_not(step.arguments["layer"], concrete(block.sizes, values))
-        if shared or reason:
-            idle.add(id(step))
-        else:
-            inside.update(map(id, parts))
-            idle.update(map(id, parts))
-            whole.append(block)
+def numbered(blocks, steps, env, arena):
+    """The blocks as _core.take_blocks has them; `arena` has the numbers of the buffers that take memory."""
+    at = {id(step): i for i, step in enumerate(steps)}
+    return [
+        (
+            whole.arguments["layer"],
+            sizes and [env.number(n) for size in sizes for n in size],
+            at[id(whole)],
+            [at[id(part)] for part in parts],
+            [arena[i] for i in (id(part.writes[0].buffer) for part in parts[:-1]) if i in arena],
+        )
+        for whole, parts, sizes in blocks
+    ]
+
+
+def take(numbers, values, steps, nbytes=None):
+    """(a byte for each of so many steps, 1 where it does not run; what becomes of each block) for the sizes that the
+    formulas' `values` are. What is between the parts of those that are taken has no `nbytes`."""
+    idle = bytearray(steps)
+    return idle, _core.take_blocks(numbers, values, SMALLEST, idle, nbytes)
+
+
+_REASONS = {
+    _core.IN_PLANES: "an image beside it stands in planes",
+    _core.FEW_PIXELS: "the images inside are small: as fast one after the other",
+}
+
+
+def report(blocks, outcomes, values=None):
+    """A Fusion or Refusal for each block, but for those that share a part with another that is taken."""
+    found = []
+    for (whole, parts, _), outcome in zip(blocks, outcomes, strict=True):
+        node = whole.node
+        if outcome == _core.TAKEN:
             traffic = sum(2 * 4 * math.prod(concrete(part.writes[0].shape, values)) for part in parts[:-1])
             names, operators = zip(*((part.node.name, part.node.op) for part in parts[:-1]), strict=True)
-            report.append(Fusion("blocks", names, step.node.name, 0, traffic, operators, step.node.op))
-        if reason:
-            report.append(Refusal("blocks", step.node.name, reason, step.node.op))
-    return idle, whole, report
+            found.append(Fusion("blocks", names, node.name, 0, traffic, operators, node.op))
+        elif outcome in _REASONS:
+            found.append(Refusal("blocks", node.name, _REASONS[outcome], node.op))
+    return found
 
 
 def _parts(last, writers):
@@ -78,15 +99,6 @@ def _parts(last, writers):
 
 def _layer(layers):
     return DepthwiseSeparable(*layers) if len(layers) == 2 else InvertedResidual(*layers, residual=False)
-
-
-def _why_not(block, sizes):
-    """Why the layers are as fast, or faster, one after the other; "" where they are not."""
-    if sizes is None:
-        return "an image beside it stands in planes"
-    if min(sizes[0]) < SMALLEST or not block._pays(*sizes):
-        return "the images inside are small: as fast one after the other"
-    return ""
 
 
 def _joined(block, parts):

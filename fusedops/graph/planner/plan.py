@@ -28,12 +28,13 @@ from . import batch_tiling, inplace, mbconv, precision
 class CallSequence:
     """Steps in a row that run in one call into C."""
 
-    def __init__(self, plan, steps, program):
-        self._plan, self._steps, self._program = plan, steps, program
+    def __init__(self, plan, part, program):
+        self._plan, self._part, self._program = plan, part, program
 
     @property
     def steps(self):
-        return [self._plan.step(step) for step in self._steps]
+        plan, part = self._plan, self._part
+        return [plan.step(step) for i, step in enumerate(part.steps, part.first) if not plan.idle[i]]
 
     def run(self, slots, times=None):
         self._program.run(slots, times)
@@ -72,8 +73,8 @@ class Evaluation:
 class _Part:
     """Steps in a row that become a Program, with formulas for all that depends on sizes."""
 
-    def __init__(self, template, steps):
-        self.steps, self.template = steps, _core.ProgramTemplate()
+    def __init__(self, template, first, steps):
+        self.first, self.steps, self.template = first, steps, _core.ProgramTemplate()
         self.options = [_core.STEPS[step.kind].options_of(step.arguments) for step in steps]
         self.open = [i for i, options in enumerate(self.options) if is_symbolic(options)]
         for section in batch_tiling.sections(steps):
@@ -85,18 +86,18 @@ class _Part:
                 )
             self.template.repeat(first, steps[section.start].tiles)
 
-    def calls(self, plan, values, offsets, constants, idle):
-        """The calls of a plan but of those steps whose ids are in `idle`."""
-        options, steps = list(self.options), self.steps
-        for i in self.open:
-            options[i] = concrete(options[i], values)
-        if idle:
-            options = [None if id(step) in idle else o for step, o in zip(steps, options, strict=True)]
-            steps = [step for step in steps if id(step) not in idle]
-        return CallSequence(plan, steps, self.template.program(values, offsets, constants, options))
+    def calls(self, plan, values, offsets, constants):
+        """The calls of a plan but of the steps that are idle there."""
+        options = self.options
+        if self.open:
+            options = list(options)
+            for i in self.open:
+                options[i] = concrete(options[i], values)
+        program = self.template.program(values, offsets, constants, options, plan.idle, self.first)
+        return CallSequence(plan, self, program)
 
 
-_REFUSING = ("numpy", "gather", "map")  # steps that raise errors about values
+_REFUSING = ("numpy", "append", "gather", "map")  # steps that raise errors about values
 
 
 class SymbolicPlan:
@@ -126,8 +127,10 @@ class SymbolicPlan:
         self.steps, self.blocks = mbconv.find(builder)
         self.report = []
         if not env.given:  # one plan alone
-            idle, _, self.report = mbconv.choose(self.blocks)
-            self.steps, self.blocks = [step for step in self.steps if id(step) not in idle], []
+            numbers = mbconv.numbered(self.blocks, self.steps, env, {})
+            idle, outcomes = mbconv.take(numbers, np.array(env.values, np.int64), len(self.steps))
+            self.report = mbconv.report(self.blocks, outcomes)
+            self.steps, self.blocks = [step for step, no in zip(self.steps, idle, strict=True) if not no], []
         if bfloat16:
             self.report += precision.run(builder, self.steps)
         _space_pixels(self.steps)
@@ -138,15 +141,14 @@ class SymbolicPlan:
         self.buffers = [b for b in builder.buffers if b.shares is None and b.first >= 0]
         self._arena = {id(b): i for i, b in enumerate(self.buffers)}
         self.constants, self._numbers = [], {}
-        self.parts = []
+        self.parts, first = [], 0
         for numpy, group in groupby(self.steps, key=lambda step: step.kind == "numpy"):
             steps = list(group)
-            self.parts += steps if numpy else [_Part(self, steps)]
+            self.parts += steps if numpy else [_Part(self, first, steps)]
+            first += len(steps)
         self._bytes = np.array([env.number(b.nbytes) for b in self.buffers], np.int64)
         self._first, self._last = (np.array([getattr(b, k) for b in self.buffers], np.int64) for k in ("first", "last"))
-        self._inner = {
-            id(block): [self._arena[id(part.writes[0].buffer)] for part in block.parts[:-1]] for block in self.blocks
-        }
+        self._blocks = mbconv.numbered(self.blocks, self.steps, env, self._arena)
         self._late = [i for i, c in enumerate(self.constants) if is_symbolic(c)]
         self._conditions = Conditions(env)
 
@@ -187,10 +189,8 @@ class SymbolicPlan:
         values = self._conditions.values(sizes)
         if values is None:
             return None
-        idle, whole, report = mbconv.choose(self.blocks, values)
         nbytes = values[self._bytes]
-        for block in whole:
-            nbytes[self._inner[id(block)]] = 0
+        idle, outcomes = mbconv.take(self._blocks, values, len(self.steps), nbytes)
         offsets, arena = _core.lay_out(nbytes, self._first, self._last)
         if arena > physical_memory():
             raise MemoryError(
@@ -200,7 +200,7 @@ class SymbolicPlan:
         constants = list(self.constants)
         for i in self._late:
             constants[i] = concrete(constants[i], values)
-        return Plan(self, values, offsets, arena, constants, idle, [*self.report, *report])
+        return Plan(self, values, offsets, arena, constants, idle, outcomes)
 
 
 class Plan:
@@ -212,20 +212,20 @@ class Plan:
     arena : int, bytes of memory that the values inside the network take
     outputs : list of (shape, dtype)
     used : int, the number of the latest call that ran it
-    report : list of Fusion and Refusal, the blocks that one kernel computes at these sizes and those that it does not
+    idle : bytearray, 1 for each step of the template that another takes the place of
     """
 
     segmented = False
 
-    def __init__(self, template, values, offsets, arena, constants, idle, report):
-        self.template, self.arena, self.used, self.report = template, arena, -1, report
-        self._values, self._buffers = values, {}
+    def __init__(self, template, values, offsets, arena, constants, idle, outcomes):
+        self.template, self.arena, self.used, self.idle = template, arena, -1, idle
+        self._values, self._buffers, self._outcomes = values, {}, outcomes
         self._offsets = offsets
         self.outputs = template.outputs(values)
         self.parts = []
         for part in template.parts:
             if isinstance(part, _Part):
-                self.parts.append(part.calls(self, values, offsets, constants, idle))
+                self.parts.append(part.calls(self, values, offsets, constants))
             else:
                 self.parts.append(Evaluation(self.step(part), template.graphs))
 
@@ -236,6 +236,11 @@ class Plan:
     @property
     def steps(self):
         return [step for part in self.parts for step in part.steps]
+
+    @property
+    def report(self):
+        """What was fused at these sizes and what was not: list of Fusion and Refusal."""
+        return [*self.template.report, *mbconv.report(self.template.blocks, self._outcomes, self._values)]
 
     @property
     def shapes(self):

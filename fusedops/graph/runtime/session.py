@@ -162,8 +162,10 @@ class Session:
             decided = self._branching and self._decided(shapes, values)
             if decided and capacity:
                 raise ValueError("a network with branches keeps no caches: call the model with them")
-            if decided:
-                return self._with_branches(decided).plan(shapes, arrays)
+            if decided:  # the plan is kept here alone
+                inner = self._with_branches(decided)
+                values = {name: x for name, x in values.items() if name in inner.shape_inputs}
+                return inner._new_plan(shapes, values, threads, arrays, capacity)
             return self._concrete_plan(shapes, values, threads, capacity), self._arenas
         except DataDependentShape as e:
             if not arrays and self.shape_inputs:
