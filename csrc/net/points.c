@@ -1,14 +1,14 @@
 /* The points of a resized axis.
  *
- * They are computed in doubles, and those of nearest pixels rounded to floats first, as ONNX's reference does it. Points
- * outside the image are those of its border.
+ * They are computed in doubles, and those of nearest pixels rounded to floats first, as ONNX's reference does it. What
+ * is outside the image becomes its border.
  */
 #include <math.h>
 
 #include "../fusedops.h"
 
-/* As in PyTorch and ONNX Runtime, the corners of both images meet with align_corners, where ONNX's reference takes those
- * of size * scale. */
+/* As in PyTorch and ONNX Runtime, the corners of both images meet with align_corners, where ONNX's reference takes
+ * those of size * scale. */
 static double point_of(const fo_resized_axis *a, double o) {
     const double x = (o + 0.5) / a->scale - 0.5, size = (double)a->size, out = (double)a->out;
     switch (a->transform) {

@@ -332,8 +332,7 @@ def test_grouped_attention(isa, first, attrs, packed, batch, room):
     agree("GroupQueryAttention", inputs, outputs=(np.float32,) * 3, **attrs)
     given = {k: a for k, a in inputs.items() if a is not None}
     proto = model("GroupQueryAttention", inputs, {}, (np.float32,) * 3, "com.microsoft", attrs)
-    plain = "softcap" not in attrs and "local_window_size" not in attrs
-    assert in_kernels(proto, given) == (batch == 1 and plain)
+    assert in_kernels(proto, given)
     first = model("GroupQueryAttention", inputs, {}, (np.float32,), "com.microsoft", attrs)
     np.testing.assert_allclose(fo.load_onnx(first).run(given)["y0"], fo.load_onnx(proto).run(given)["y0"], atol=1e-5)
 
@@ -350,8 +349,65 @@ def test_grouped_attention_of_places_that_are_not_there():
     }
     heads = dict(num_heads=2, kv_num_heads=1)
     proto = model("GroupQueryAttention", inputs, {}, (np.float32,) * 3, "com.microsoft", heads)
-    with pytest.raises(ValueError, match=r"1 tokens from places \[4, 6\] on do not follow 4 of earlier calls"):
+    with pytest.raises(ValueError, match="rows of a GroupQueryAttention do not follow those of earlier calls"):
         fo.load_onnx(proto).run(inputs)
+
+
+@pytest.mark.parametrize("length", [1, 3])
+@pytest.mark.parametrize("more", [{}, dict(local_window_size=3, softcap=2.0)])
+def test_grouped_attention_of_lengths_of_their_own(length, more, isa, threads):
+    """Each row of a batch behind a past of its own, also several tokens at once, with a bias: as the row alone."""
+    heads, groups, size, pasts = 4, 2, 16, np.array([5, 0, 2])
+    angles, total = floats(20, size // 2), 5 + length
+    inputs = {
+        "q": floats(3, length, heads * size),
+        "k": floats(3, length, groups * size),
+        "v": floats(3, length, groups * size),
+        "pk": floats(3, groups, 6, size),
+        "pv": floats(3, groups, 6, size),
+        "lasts": (pasts + length - 1).astype(np.int32),
+        "total": np.array([total], np.int32),
+        "cos": np.cos(angles),
+        "sin": np.sin(angles),
+        "at": None,
+        "bias": floats(3, 1, length, total),
+    }
+    attrs = dict(num_heads=heads, kv_num_heads=groups, do_rotary=1) | more
+    proto = model("GroupQueryAttention", inputs, {}, (np.float32,) * 3, "com.microsoft", attrs)
+    given = {k: a for k, a in inputs.items() if a is not None}
+    assert in_kernels(proto, given)
+    y, *presents = fo.load_onnx(proto).run(given).values()
+    for n, past in enumerate(pasts):
+        own = {name: a[n : n + 1] if len(a) == 3 else a for name, a in given.items()}
+        own |= {"total": np.array([past + length], np.int32), "bias": own["bias"][..., : past + length]}
+        want, *kept = fo.load_onnx(proto).run(own).values()
+        np.testing.assert_array_equal(y[n : n + 1], want)
+        for present, alone in zip(presents, kept, strict=True):
+            np.testing.assert_array_equal(present[n : n + 1, :, : past + length], alone[:, :, : past + length])
+            assert not present[n, :, past + length :].any()
+
+
+@pytest.mark.parametrize("window", [-1, 7])
+def test_grouped_attention_token_by_token(window, isa):
+    """The bits of all tokens at once, whatever the steps."""
+    heads, groups, size, total = 4, 2, 16, 40
+    attrs = dict(num_heads=heads, kv_num_heads=groups, local_window_size=window, softcap=3.0)
+    q, k, v = floats(2, total, heads * size), floats(2, total, groups * size), floats(2, total, groups * size)
+    past, found = floats(2, 2, groups, 0, size), {}
+    for steps in ([total], [1] * total, [5, 1, 20, 1, 13]):
+        pk, pv, at, rows = *past, 0, []
+        for n in steps:
+            inputs = dict(q=q[:, at : at + n], k=k[:, at : at + n], v=v[:, at : at + n], pk=pk, pv=pv)
+            inputs |= dict(lasts=np.full(2, at + n - 1, np.int32), total=np.array([at + n], np.int32))
+            if at == 0:
+                net = fo.load_onnx(model("GroupQueryAttention", inputs, {}, (np.float32,) * 3, "com.microsoft", attrs))
+            y, pk, pv = net.run(inputs).values()
+            rows.append(y)
+            at += n
+        found[tuple(steps)] = np.concatenate(rows, 1)
+    first, *others = found.values()
+    for other in others:
+        np.testing.assert_array_equal(other, first)
 
 
 # ---- eight bits --------------------------------------------------------------------------------------------------

@@ -70,33 +70,25 @@ class Llama(nn.Module):
 def exported(module, dynamo, past=4, new=3, heads=KV_HEADS, size=HEAD):
     """The ONNX model of a decoder with such keys and values."""
     count = 2 * len(module.layers)
-    example = (torch.ones(2, new, dtype=torch.int64), torch.ones(2, past + new, dtype=torch.int64))
-    example = (*example, torch.arange(past, past + new)[None].repeat(2, 1), *torch.randn(count, 2, heads, past, size))
-    caches = [f"{i // 2}.{'kv'[i % 2]}" for i in range(count)]
-    names = ["input_ids", "attention_mask", "position_ids", *(f"past.{c}" for c in caches)]
-    shapes = [{0: "batch", 1: "new"}, {0: "batch", 1: "total"}, {0: "batch", 1: "new"}]
-    results = ["logits", *(f"present.{c}" for c in caches)]
-    kept = [{0: "batch", 2: "past"} for _ in caches]
+    plain = {
+        "input_ids": (torch.ones(2, new, dtype=torch.int64), {0: "batch", 1: "new"}),
+        "attention_mask": (torch.ones(2, past + new, dtype=torch.int64), {0: "batch", 1: "total"}),
+        "position_ids": (torch.arange(past, past + new)[None].repeat(2, 1), {0: "batch", 1: "new"}),
+    }
+    names = [f"{i // 2}.{'kv'[i % 2]}" for i in range(count)]
+    caches = {f"past.{c}": (torch.randn(2, heads, past, size), {0: "batch", 2: "past"}) for c in names}
+    return export(module, dynamo, plain, caches, ["logits", *(f"present.{c}" for c in names)])
+
+
+def export(module, dynamo, plain, caches, results):
+    """The ONNX model of a module that takes these arrays and then, in one tuple, those: {name: (example, its open
+    axes)}."""
+    example = tuple(x for x, _ in (*plain.values(), *caches.values()))
+    names = dict(input_names=[*plain, *caches], output_names=results)
     if dynamo:
-        made = torch.onnx.export(
-            module,
-            example,
-            dynamo=True,
-            input_names=names,
-            output_names=results,
-            verbose=False,
-            dynamic_shapes=[*shapes, tuple(kept)],
-        )
+        shapes = [*(axes for _, axes in plain.values()), tuple(axes for _, axes in caches.values())]
+        made = torch.onnx.export(module, example, dynamo=True, verbose=False, dynamic_shapes=shapes, **names)
         return made.model_proto
-    file, axes = io.BytesIO(), dict(zip(names, [*shapes, *kept], strict=True))
-    torch.onnx.export(
-        module,
-        example,
-        file,
-        dynamo=False,
-        input_names=names,
-        output_names=results,
-        dynamic_axes=axes,
-        opset_version=17,
-    )
+    file, axes = io.BytesIO(), {name: axes for name, (_, axes) in (plain | caches).items()}
+    torch.onnx.export(module, example, file, dynamo=False, dynamic_axes=axes, opset_version=17, **names)
     return onnx.load_from_string(file.getvalue())

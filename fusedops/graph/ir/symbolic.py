@@ -50,6 +50,15 @@ class ShapeEnv:
     def compute(self, kind, a, b, value):
         return SymInt(self, self.note(kind, self.number(a), self.number(b), value))
 
+    def quotient(self, product, factor):
+        """What a product was made of beside this factor, which must not be 0; None where it is none of its factors."""
+        kind, *factors = self.formulas[product.number]
+        number = self.number(factor)
+        if kind != _core.MULTIPLY or number not in factors or not value(factor):
+            return None
+        self.note(_core.UNEQUAL, number, self.number(0))
+        return SymInt(self, factors[factors[0] == number])
+
     def holds(self, kind, opposite, a, b, truth):
         """Notes that a comparison has this result. `opposite` is the comparison, of b and a, that is true where the
         first is not."""
@@ -87,6 +96,10 @@ def _arithmetic(kind, function, swapped=False):
                 return 0
             if other == _UNCHANGED.get(kind) and (not swapped or kind in (_core.ADD, _core.MULTIPLY)):
                 return self
+        if kind in (_core.DIVIDE, _core.REMAINDER) and not swapped:
+            whole = self.env.quotient(self, other)
+            if whole is not None:
+                return whole if kind == _core.DIVIDE else 0
         return self.env.compute(kind, a, b, function(value(a), value(b)))
 
     return method
@@ -190,6 +203,14 @@ def scaled(n, factor):
     if not isinstance(n, SymInt):
         return whole
     return n.env.compute(_core.SCALE, n, int(np.float32(factor).view(np.int32)), whole)
+
+
+def is_multiple(size, n):
+    """Whether a size is a multiple of n by what it is made of, and so at all other sizes; notes nothing of sizes where
+    it is one by chance."""
+    if not isinstance(size, SymInt):
+        return not isinstance(n, SymInt) and size % n == 0
+    return size.number == size.env.number(n) or size.env.quotient(size, n) is not None
 
 
 def ratio(a, b):

@@ -8,9 +8,10 @@ from ... import _core
 from ..ir.dtypes import ANY, PROGRAM, from_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
-from ..ir.symbolic import as_dim, deferred, guard, is_symbolic
+from ..ir.symbolic import Deferred, as_dim, deferred, guard, is_symbolic
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import along, part
+from . import ranges
 from .schema import Inference, Kernel, NumPyOnly, Operator, Rewrite, always, axes_of, axis_of, same_shape, values
 
 LONG = 1024  # elements of a part from which on a call for each is faster than one for all elements
@@ -192,7 +193,8 @@ def _gather_shape(node, x, i):
     size = x.shape[axis]
     if size == 0 and 0 not in i.shape:
         raise ValueError("there are indices into an axis of 0")
-    if 0 not in i.shape and (size == 0 or i.data is not None and not guard(_are_inside, i.data, size)):
+    known = i.data is not None and not isinstance(i.data, Deferred)  # else a call sees to it
+    if 0 not in i.shape and (size == 0 or known and not guard(_are_inside, i.data, size)):
         given = "" if i.data is None else f" {i.data.min()} to {i.data.max()}"
         raise ValueError(f"there are indices{given} into an axis of {size}")
     return (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :])
@@ -255,7 +257,9 @@ def _lower_gather_elements(p: LoweringContext, node):
 
 
 def _lower_gather_nd(p: LoweringContext, node):
-    """Rows of one index each are places along the first axis."""
+    """Rows of one index each are places along the first axis; indices that count along axes take all that is there."""
+    if not node.attrs.get("batch_dims", 0) and ranges.lower_grid(p, node):
+        return True
     i = _places(p, node)
     if node.attrs.get("batch_dims", 0) or i.shape[-1] != 1:
         return False

@@ -115,7 +115,7 @@ def _lower(p: LoweringContext, node):
     mask, diagonal = None, None
     if node.input(3):
         data = p.data(node.input(3))
-        candidates = () if data is None else (0, s - t)
+        candidates = () if data is None or p.grows and t == 1 else (0, s - t)
         diagonal = next((d for d in candidates if guard(is_causal, data, t, s, d)), None)
         mask = broadcast(p.at(node.input(3)), (*shape[:-1], s)) if diagonal is None else None
     p.add(

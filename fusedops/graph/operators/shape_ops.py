@@ -157,10 +157,6 @@ def _expand(node, x, shape):
     return x * np.ones(shape.tolist(), x.dtype) if x.dtype != bool else x & np.ones(shape.tolist(), bool)
 
 
-def _arange(node, a, b, step):
-    return np.arange(a.item(), b.item(), step.item(), dtype=a.dtype)
-
-
 def _concat_shape(node, *xs):
     axis = axis_of(node, len(xs[0].shape))
     first, *rest = (x.shape[:axis] + x.shape[axis + 1 :] for x in xs)
@@ -211,12 +207,6 @@ def _tile_shape(node, x, repeats):
     if len(repeats) != len(x.shape) or min(repeats, default=0) < 0:
         raise ValueError(f"{repeats} are no repeats of {len(x.shape)} axes")
     return tuple(n * r for n, r in zip(x.shape, repeats, strict=True))
-
-
-def _range_shape(node, *ends):
-    start, stop, step = (values(e, "length").item() for e in ends)
-    floats = any(e.dtype.kind == "f" for e in ends)
-    return (max(math.ceil((stop - start) / step) if floats else -((start - stop) // step), 0),)
 
 
 def _expand_shape(node, x, shape):
@@ -464,11 +454,6 @@ RECORDS = {
             is_identity=lambda node, x, pads, *_: pads is not None and pads.data is not None and not pads.data.any(),
             moves_elements=_first,
         ),
-    ),
-    "Range": Operator(
-        _arange,
-        Inference(_range_shape, shape_inputs=(0, 1, 2), may_grow=True),
-        NumPyOnly("constant as soon as its length is known"),
     ),
     "Reshape": Operator(
         lambda node, x, shape: x.reshape(_reshaped(node, x.shape, shape)),

@@ -1,6 +1,7 @@
 """What passes share: the graph that they change, what is known of its values, and their report."""
 
 from functools import cached_property
+from itertools import permutations
 
 from ..inference.shape_inference import infer
 from ..ir.explanation import Fusion, Refusal, operator_of
@@ -173,8 +174,8 @@ def _sums(graph, sizes):
     past = {graph.inputs[c.input].shape[c.axis] for c in caches_of(graph) if graph.inputs[c.input].shape}
     new = sorted(sizes.keys() - past - named.keys())
     ways = [{}]
-    if len(past) == 1 and past <= sizes.keys() and len(new) == 2:
-        ways = [{total: [*past, other]} for total, other in (new, new[::-1])]
+    if len(past) == 1 and past <= sizes.keys() and len(new) <= 4:
+        ways = [{total: [*past, other]} for total, other in permutations(new, 2)]
     ways = [named | way for way in ways if named or way]
     return [sizes | {name: sum(sizes.get(p, 1) for p in parts) for name, parts in way.items()} for way in ways]
 
@@ -183,8 +184,10 @@ def _example(graph, earlier):
     """(a size for each open dimension but batches, what is then known of the graph's values): one of its own for each
     name or, where names must agree or a table is short, one for all, so that most values are known."""
     names = sorted({d for v in graph.inputs for d in (v.shape or ())[1:] if isinstance(d, str)})
-    choices = [{name: 64 * (i + 3) for i, name in enumerate(names)}]
-    choices = [*_sums(graph, choices[0]), *choices]
+    choices = []
+    for step in (64, 8):
+        own = {name: step * (i + 3) for i, name in enumerate(names)}
+        choices += [*_sums(graph, own), own]
     choices += [c for c in (dict.fromkeys(names, size) for size in _COMMON) if c not in choices]
     values = {*graph.constants, *(v.name for v in graph.inputs), *(v for n in graph.nodes for v in n.outputs if v)}
     found = None

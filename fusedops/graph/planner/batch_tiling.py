@@ -14,7 +14,7 @@ from math import ceil, prod
 import numpy as np
 
 from ... import _core
-from ..ir.symbolic import guard
+from ..ir.symbolic import guard, is_multiple
 from ..steps.tensor import physical_memory
 
 # A quarter of a third-level cache of 32 MB. ResNet-50 on one thread, us an image in batches of 1, 2, 4, 8: the 1x1
@@ -70,10 +70,12 @@ def _in_parts(t, n):
     """Whether an n-th of the rows of axis 0 stands in each of n equal parts of the buffer, or all are one constant."""
     if not t.shape or isinstance(t, np.ndarray) or t.buffer.array is not None:
         return bool(t.shape) and t.strides[0] == 0
+    if not is_multiple(t.shape[0], n):
+        return False
     part, rows, size = t.buffer.nbytes // n, t.shape[0] // n, t.dtype.itemsize
     reaches = [s * (m - 1) for s, m in zip(t.strides, (rows, *t.shape[1:]), strict=True)]
     first, last = (t.offset + size * sum(f(r, 0) for r in reaches) for f in (min, max))
-    equal = rows * n == t.shape[0] and part * n == t.buffer.nbytes and size * rows * t.strides[0] == part
+    equal = part * n == t.buffer.nbytes and size * rows * t.strides[0] == part
     return equal and first >= 0 and last + size <= part
 
 

@@ -117,7 +117,9 @@ class SymbolicPlan:
     def __init__(self, graph, env, shapes, values, layers, threads, graphs=None, bfloat16=False, caches=((), 0)):
         self.graphs, self.env, self.known = graphs, env, infer(graph, shapes, values, earlier=graph.known)
         _check_arrays(graph, self.known)
-        builder = LoweringContext(graph, self.known, layers, _logits(graph), _concat_slots(graph, self.known), caches)
+        builder = LoweringContext(
+            graph, self.known, layers, _logits(graph), _concat_slots(graph, self.known), _kernels, caches
+        )
         for node in graph.nodes:
             if any(self.known[v].data is None for v in node.outputs if v):
                 _lower(builder, node)
@@ -317,15 +319,15 @@ def _is_image(known):
     return len(known.shape) == 4 and known.dtype in (np.float32, np.uint8, np.int8) and known.data is None
 
 
-def _lower(builder, node):
+def _kernels(builder, node):
+    """Whether the operator's kernel has steps for this node, which it adds."""
     kernel, made = OPERATORS[node.op].kernel, next(v for v in node.outputs if v)
-    if isinstance(kernel, Kernel) and builder.known[made].dtype in kernel.dtypes:
-        before = len(builder.steps)
-        try:
-            if kernel.lower(builder, node):
-                return
-        except NoKernel:
-            del builder.steps[before:]
+    return isinstance(kernel, Kernel) and builder.known[made].dtype in kernel.dtypes and kernel.lower(builder, node)
+
+
+def _lower(builder, node):
+    if builder.lower(node):
+        return
     reads = [builder.at(v) for v in node.reads()]
     writes = [builder.result(v) if v else None for v in node.outputs]
     builder.numpy(node, reads, writes)

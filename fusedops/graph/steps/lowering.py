@@ -6,7 +6,7 @@ import numpy as np
 
 from ... import _core, activations
 from ..ir.dtypes import PROGRAM
-from ..ir.symbolic import is_symbolic, typed
+from ..ir.symbolic import Deferred, is_symbolic, typed
 from .caches import kept
 from .step import Step
 from .tensor import Buffer, TensorView, broadcast, channels_last, folded, in_order_of, reshaped, row_major, same_order
@@ -24,11 +24,13 @@ class LoweringContext:
 
     `known` is what shapes.infer says of each value; `logits` are the values whose differences a softmax makes factors
     of; `concat_slots` are the images that are written straight into their part of a concatenation along the channels:
-    (concat's node, offset in channels). `caches` are kept in memory with so much room: (caches, capacity).
+    (concat's node, offset in channels). `caches` are kept in memory with so much room: (caches, capacity). `lower` is a
+    function of the context and a node: whether it added steps of kernels.
     """
 
-    def __init__(self, graph, known, layers, logits, concat_slots, caches=((), 0)):
+    def __init__(self, graph, known, layers, logits, concat_slots, lower, caches=((), 0)):
         self.graph, self.known, self.layers, self.logits, self.concat_slots = graph, known, layers, logits, concat_slots
+        self._lower, self.grows = lower, bool(caches[0])
         self.steps, self.buffers, self.producers = [], [], graph.producers()
         self.tensors = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
         self.outputs = [self._slot(i, self.known[v]) for i, v in enumerate(graph.results, 1 + len(graph.inputs))]
@@ -49,7 +51,7 @@ class LoweringContext:
 
     def at(self, value):
         """The tensor of a value."""
-        if value not in self.tensors:
+        if value not in self.tensors and not self._computed(value):
             dtype = self.known[value].dtype
             data = typed(self.known[value].data, dtype)
             if not is_symbolic(data):
@@ -58,6 +60,23 @@ class LoweringContext:
                 Buffer(math.prod(data.shape) * dtype.itemsize, array=data), data.shape, row_major(data.shape), dtype
             )
         return self.tensors[value]
+
+    def _computed(self, value):
+        """Whether steps compute a value that follows from sizes. Where caches grow from call to call hardly a size comes
+        twice, and NumPy would make the value for each."""
+        return self.grows and isinstance(self.known[value].data, Deferred) and self.lower(self.producers[value])
+
+    def lower(self, node):
+        """Whether steps of kernels compute a node; then they are added."""
+        steps, tensors = len(self.steps), dict(self.tensors) if self.grows else self.tensors
+        try:
+            if self._lower(self, node):
+                return True
+        except NoKernel:
+            pass
+        del self.steps[steps:]
+        self.tensors = tensors
+        return False
 
     @staticmethod
     def constant(array, shape, dtype=np.dtype(np.float32)):

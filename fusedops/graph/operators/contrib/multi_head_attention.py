@@ -1,10 +1,12 @@
 """Attention of the domain com.microsoft: projections, heads, masks of every form, keys and values of earlier calls,
 rotated positions."""
 
+import math
+
 import numpy as np
 
-from .... import tokens
 from ...ir.graph_builder import GraphBuilder
+from ...ir.symbolic import deferred
 from ...steps.lowering import LoweringContext
 from ...steps.tensor import along, broadcast
 from ..schema import Inference, Kernel, NumPyOnly, Operator, Rewrite, values
@@ -238,68 +240,103 @@ def _grouped(
     return (y.swapaxes(1, 2).reshape(*query.shape[:2], -1).astype(query.dtype), *made)
 
 
-def _plain(node, query, bias, sinks):
-    """Whether softmax takes the scores as they are, of the keys up to each query."""
-    odd = node.attrs.get("softcap", 0) or node.attrs.get("smooth_softmax", -1) == 1
-    odd = odd or not node.attrs.get("causal", 1) or node.attrs.get("local_window_size", -1) > 0
-    return not odd and bias is None and sinks is None and query.dtype == np.float32
-
-
 def _lower_grouped(p: LoweringContext, node):
-    """Of one row, whose length is the total: the keys and values of earlier calls and the new ones are copied into
-    their place, and read there."""
+    """The keys and values of earlier calls and the new ones are put into their place, and read there."""
     known: list = [p.known[v] if v else None for v in [*node.inputs, *[""] * 5][:12]]
-    query, _, _, past, _, _, total, cos, _, positions, bias, sinks = known
-    if query.shape[0] != 1 or not _plain(node, query, bias, sinks) or positions is not None:
+    query, _, _, past, _, lasts, total, cos, _, positions, bias, sinks = known
+    rotary = node.attrs.get("do_rotary", 0)
+    odd = not node.attrs.get("causal", 1) or node.attrs.get("smooth_softmax", -1) == 1 or sinks is not None
+    floats = [x.dtype for x in (query, past, bias, cos if rotary else None) if x is not None]
+    if odd or any(dtype != np.float32 for dtype in floats) or rotary and cos is None:
         return False
-    if (
-        not all((*node.outputs, "", "")[:3])
-        or node.attrs.get("do_rotary", 0)
-        and (cos is None or cos.dtype != np.float32)
-    ):
-        return False
-    (_, length, _), (_, kv_heads, room, size) = query.shape, p.known[node.outputs[1]].shape
-    q_heads, begin = node.attrs["num_heads"], np.reshape(values(total, "total length"), -1)[0] - length
-    kept = 0 if past is None else past.shape[2]
-    if kept < begin or cos is not None and cos.shape[0] < begin + length:
-        return False
+    (batch, length, features), total = query.shape, np.reshape(values(total, "total length"), -1)[0]
+    q_heads, kv_heads, kept = node.attrs["num_heads"], node.attrs["kv_num_heads"], 0 if past is None else past.shape[2]
+    size = features // (q_heads if node.input(1) else q_heads + 2 * kv_heads)
     starts = (0, 0, 0) if node.input(1) else (0, q_heads * size, (q_heads + kv_heads) * size)
-    q, k, v = (
+    parts = [
         _heads_of(p.at(value or node.inputs[0]), count, size, start)
         for value, count, start in zip(node.inputs[:3], (q_heads, kv_heads, kv_heads), starts, strict=True)
-    )
-    rotary, interleaved = node.attrs.get("do_rotary", 0), node.attrs.get("rotary_interleaved", 0)
+    ]
+    alike, begin = bool(batch == 1 or length == total), total - length  # else each row of the batch has a length
+    if alike and (kept < begin or positions is None and rotary and cos.shape[0] < total):
+        return False
+    begins = None if alike else _lower_begins(p, node, lasts, length)
+    angles = _lower_angles(p, node, positions, begins, begin, length) if rotary else None
+    presents = [
+        p.result(v) if v else p.new((batch, kv_heads, max(kept, total), size)) for v in ([*node.outputs, "", ""])[1:3]
+    ]
+    q, k, v = parts
     if rotary:
-        angles = (along(p.at(v), 0, begin, length) for v in node.inputs[7:9])
-        cos, sin = (t._replace(shape=(1, *t.shape), strides=(0, *t.strides)) for t in angles)
-        q = _lower_rotated(p, node, q, p.new(q.shape), cos, sin, interleaved)
-    read = []
-    for output, value, new in zip(node.outputs[1:3], node.inputs[3:5], (k, v), strict=True):
-        present = p.result(output)
-        past = along(p.at(value), 2, 0, begin) if value else None
-        if past is not None and past != along(present, 2, 0, begin):  # a cache is there already
-            p.copy(node, past, along(present, 2, 0, begin))
-        if new is k and rotary:
-            _lower_rotated(p, node, new, along(present, 2, begin, length), cos, sin, interleaved)
-        else:
-            p.copy(node, new, along(present, 2, begin, length))
-        if begin + length < room:
-            p.add("fill", node, y=along(present, 2, begin + length, room - begin - length), value=0, size=4)
-        read.append(along(present, 2, 0, begin + length))
-    y = _heads_of(p.result(node.output), q_heads, size, 0)
+        q = _lower_rotated(p, node, q, p.new(q.shape), *angles, node.attrs.get("rotary_interleaved", 0))
+    _lower_present(p, node, node.input(3), k, presents[0], begins, begin, angles)
+    _lower_present(p, node, node.input(4), v, presents[1], begins, begin)
+    shape = (batch, q_heads, length, total)
     p.add(
         "attention",
         node,
         q=q,
-        k=read[0],
-        v=read[1],
-        y=y,
-        mask=None,
+        k=along(presents[0], 2, 0, total),
+        v=along(presents[1], 2, 0, total),
+        y=_heads_of(p.result(node.output), q_heads, size, 0),
+        mask=None if bias is None else broadcast(along(p.at(node.inputs[10]), 3, 0, total), shape),
         causal=True,
-        diagonal=begin,
-        scale=float(node.attrs.get("scale") or size**-0.5),
+        diagonal=begin if alike else 0,
+        diagonals=begins,
+        window=max(node.attrs.get("local_window_size", -1), 0),
+        softcap=float(node.attrs.get("softcap", 0.0)),
+        scale=float(node.attrs.get("scale") or int(size) ** -0.5),
     )
     return True
+
+
+def _lower_begins(p: LoweringContext, node, lasts, length):
+    """The places of the first new tokens of each row of a batch, from those of the last ones."""
+    last, wide = p.at(node.inputs[5]), np.dtype(np.int64)
+    if lasts.dtype != wide:
+        last = p.new(lasts.shape, dtype=wide)
+        p.map(node, "cast", last, p.at(node.inputs[5]))
+    last, begins = p.reshape(node, last, (math.prod(lasts.shape),)), p.new((math.prod(lasts.shape),), dtype=wide)
+    p.map(node, "add", begins, last, p.constant(deferred(np.array, 1 - length), (), wide))
+    return begins
+
+
+def _lower_angles(p: LoweringContext, node, positions, begins, begin, length):
+    """cos and sin of the positions of the new tokens, (batch or 1, length, half)."""
+    tables, wide = [p.at(v) for v in node.inputs[7:9]], np.dtype(np.int64)
+    if positions is None and begins is None:
+        rows = (along(t, 0, begin, length) for t in tables)
+        return [t._replace(shape=(1, *t.shape), strides=(0, *t.strides)) for t in rows]
+    if positions is not None:
+        at = p.at(node.inputs[9])
+    else:
+        at = p.new((*begins.shape, length), dtype=wide)
+        first = begins._replace(shape=(*begins.shape, 1), strides=(1, 1))
+        p.map(node, "add", at, first, p.constant(deferred(np.arange, length), (length,), wide))
+    angles = [p.new((*at.shape, t.shape[1])) for t in tables]
+    for table, picked in zip(tables, angles, strict=True):
+        p.add("gather", node, x=table, indices=at, y=picked, along=0, to=table.dtype, single=False)
+    return angles
+
+
+def _lower_present(p: LoweringContext, node, past, new, present, begins, begin, angles=None):
+    """Writes keys or values of earlier calls and the new ones, rotated if there are angles, to their places; zeros
+    behind."""
+    interleaved, length, room = node.attrs.get("rotary_interleaved", 0), new.shape[2], present.shape[2]
+    if begins is not None:
+        if angles is not None:
+            new = _lower_rotated(p, node, new, p.new(new.shape), *angles, interleaved)
+        p.add("append", node, past=p.at(past) if past else None, x=new, y=present, begins=begins)
+        return
+    seen = along(p.at(past), 2, 0, begin) if past else None
+    if seen is not None and seen != along(present, 2, 0, begin):  # a cache is there already
+        p.copy(node, seen, along(present, 2, 0, begin))
+    target = along(present, 2, begin, length)
+    if angles is not None:
+        _lower_rotated(p, node, new, target, *angles, interleaved)
+    else:
+        p.copy(node, new, target)
+    if begin + length < room:
+        p.add("fill", node, y=along(present, 2, begin + length, room - begin - length), value=0, size=4)
 
 
 def _heads_of(x, count, size, start):
@@ -325,33 +362,6 @@ def _lower_rotated(p: LoweringContext, node, x, y, cos, sin, interleaved):
     ]
     p.add("rotate", node, x=x, y=y, cos=angles[0], sin=angles[1], interleaved=bool(interleaved))
     return y
-
-
-def _call_grouped(
-    node,
-    residual,
-    query,
-    key,
-    value,
-    past_k,
-    past_v,
-    lasts,
-    total,
-    cos=None,
-    sin=None,
-    positions=None,
-    bias=None,
-    sinks=None,
-):
-    """The same by the kernel, where softmax takes the scores as they are."""
-    if not _plain(node, query, bias, sinks):
-        return None
-    q, *made, at = _present(node, query, key, value, past_k, past_v, lasts, total, cos, sin, positions)
-    y = np.empty((*query.shape[:2], *q.shape[1::2]), np.float32)
-    for row, (first, *_) in enumerate(at.tolist()):
-        k, v = (x[row, :, : first + q.shape[2]] for x in made)
-        tokens._attention(q[row], k, v, None, True, first, node.attrs.get("scale") or None, y[row].swapaxes(0, 1))
-    return (y.reshape(*query.shape[:2], -1), *made)
 
 
 def _present(node, query, key, value, past_k, past_v, lasts, total, cos, sin, positions):
@@ -419,16 +429,14 @@ def _read_grouped(r: GraphBuilder, node):
     r.add(node)
 
 
-_ONE_ROW = "of one row, whose scores softmax takes as they are, and whose positions follow each other"
 RECORDS = {
     "AttentionMask": Operator(_mask, Inference(_mask_shape), NumPyOnly("small against the scores"), None),
     "com.microsoft.Attention": Rewrite(_read_attention, ("MatMul", "Softmax")),
     "com.microsoft.GroupQueryAttention": Operator(
         _grouped,
         Inference(_grouped_shape, shape_inputs=(6,)),
-        Kernel(_lower_grouped, _ONE_ROW),
+        Kernel(_lower_grouped, "causal, without attention sinks"),
         _read_grouped,
-        run_layer=_call_grouped,
     ),
     "com.microsoft.MultiHeadAttention": Rewrite(_read_multi_head, ("MatMul", "Softmax")),
     "com.microsoft.RotaryEmbedding": Operator(
