@@ -23,6 +23,24 @@ net (float[batch, new, 8] x, float[batch, 2, past, 4] keys, float[batch, 2, past
     t = Transpose<perm=[0,1,3,2]>(all_keys)  s = MatMul(b, t)  p = Softmax<axis=-1>(s)  o = MatMul(p, all_values)
     r = Transpose<perm=[0,2,1,3]>(o)  y = Reshape(r, joined) }"""
 
+# the positions of queries and keys as ranges, a mask that indices read, and another text that all words see
+RANGES = """<ir_version: 8, opset_import: ["" : 18]>
+net (float[batch, new, 8] x, bool[batch, total] mask, float[batch, source, 8] text, float[batch, past, 8] seen)
+    => (float[batch, new, 8] y, float[batch, all, 8] kept)
+    <int64 zero = {0}, int64 one = {1}, int64[1] last = {-1}, int64[1] second = {1}, int64[1] third = {2},
+     int64[2] inner = {1, 2}, int64[1] middle = {1}, int64[1] first = {0}, float none = {0}, float low = {-3e38}> {
+    kept = Concat<axis=1>(seen, x)
+    b1 = Shape<start=0, end=1>(x)  b = Squeeze(b1)  p1 = Shape<start=1, end=2>(seen)  p = Squeeze(p1)
+    n1 = Shape<start=1, end=2>(x)  n = Squeeze(n1)  t = Add(p, n)
+    columns = Range(zero, t, one)  counted = Range(zero, n, one)  rows = Add(counted, p)
+    r = Unsqueeze(rows, last)  causal = LessOrEqual(columns, r)
+    t1 = Unsqueeze(t, first)  shape = Concat<axis=0>(b1, second, t1)
+    batches = Range(zero, b, one)  b3 = Unsqueeze(batches, inner)  be = Expand(b3, shape)  bi = Unsqueeze(be, last)
+    ce = Expand(columns, shape)  ci = Unsqueeze(ce, last)  i = Concat<axis=-1>(bi, ci)  given = GatherND(mask, i)
+    sees = And(causal, given)  m = Where(sees, none, low)
+    k = Transpose<perm=[0,2,1]>(kept)  s = MatMul(x, k)  sm = Add(s, m)  w = Softmax<axis=-1>(sm)  o = MatMul(w, kept)
+    tk = Transpose<perm=[0,2,1]>(text)  ts = MatMul(o, tk)  tw = Softmax<axis=-1>(ts)  y = MatMul(tw, text) }"""
+
 
 def words(*shape):
     return RNG.integers(0, decoder_net.WORDS, shape)
@@ -154,3 +172,22 @@ def test_errors():
     assert len(decoder) == 3
     decoder.truncate()
     assert decoder(words(2, 1)).shape == (2, 1, decoder_net.WORDS), "an empty one takes any number of sequences"
+
+
+def test_masks_of_ranges(monkeypatch, threads):
+    """What follows from lengths alone is computed by steps, and nothing is lowered for a new one."""
+    lowered, lower = [], plan._lower
+    monkeypatch.setattr(plan, "_lower", lambda builder, node: lowered.append(node.name) or lower(builder, node))
+    net, seen = fo.load_onnx(parse_model(RANGES)), np.zeros((3, 0, 8), np.float32)
+    decoder, text = net.decoder(), RNG.standard_normal((3, 6, 8), np.float32)
+    for step, new in enumerate([4, 1, 1, 1, 3, 1, 2, 1, 1]):
+        x, mask = RNG.standard_normal((3, new, 8), np.float32), np.ones((3, seen.shape[1] + new), bool)
+        mask[1, :2] = False
+        found = net.run(dict(x=x, mask=mask, text=text, seen=seen))
+        lowered.clear()
+        np.testing.assert_array_equal(decoder(x, mask, text), found["y"])
+        seen = found["kept"]
+        assert not lowered or step in (0, 1, 2, 4, 6)
+    steps = max(net._decoding._plans.values(), key=lambda made: made[0].used)[0].steps
+    assert [s.kind for s in steps].count("attention") == 2
+    assert {"numpy", "gather"}.isdisjoint(s.kind for s in steps)

@@ -434,3 +434,14 @@ def test_a_reduction_of_sizes_that_objects_lack():
     for t in (9, 12, 20, 5):
         x = np.zeros((1, t, 8), np.float32)
         np.testing.assert_array_equal(net(x), x + max(t, 8))
+
+
+def test_a_factor_of_a_product_divides_it():
+    """Whatever the sizes are but 0, and not only those that it was noted for."""
+    env, (x, y) = traced(4, 6)
+    assert (x * y // y).number == x.number and x * y % x == 0 and (x * 2 // 2).number == x.number
+    assert symbolic.is_multiple(x * y, y) and symbolic.is_multiple(x, x) and symbolic.is_multiple(x * 2, 2)
+    conditions = symbolic.Conditions(env)
+    assert conditions.values((5, 7)) is not None and conditions.values((5, 0)) is None
+    assert not symbolic.is_multiple(x, 2) and not symbolic.is_multiple(12, x) and not symbolic.is_multiple(y * 2, x)
+    assert symbolic.is_multiple(12, 4) and not symbolic.is_multiple(12, 5)

@@ -359,7 +359,9 @@ RECORDS = {
         _gather_elements, Inference(lambda node, x, i: i.shape), Kernel(_lower_gather_elements, dtypes=PROGRAM)
     ),
     "GatherND": Operator(
-        _gather_nd, Inference(_gather_nd_shape), Kernel(_lower_gather_nd, "of one index each", dtypes=PROGRAM)
+        _gather_nd,
+        Inference(_gather_nd_shape),
+        Kernel(_lower_gather_nd, "of one index each, or of ranges along axes", dtypes=PROGRAM),
     ),
     "NonZero": Operator(
         _nonzero, Inference(_found_shapes(_nonzero), dtype=always(np.int64), shape_inputs=(0,)), NumPyOnly(_OWN)

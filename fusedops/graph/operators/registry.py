@@ -25,7 +25,7 @@ from . import (
     signal,
     unsupported,
 )
-from .contrib import fused, multi_head_attention, quantized_ops
+from .contrib import fused, grouped_attention, multi_head_attention, quantized_ops
 from .schema import Absent, Operator, Rewrite
 
 _FAMILIES = (
@@ -41,6 +41,7 @@ _FAMILIES = (
     ranges,
     bitwise,
     fused,
+    grouped_attention,
     multi_head_attention,
     quantized_ops,
     norm,

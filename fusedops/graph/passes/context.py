@@ -1,7 +1,6 @@
 """What passes share: the graph that they change, what is known of its values, and their report."""
 
 from functools import cached_property
-from itertools import permutations
 
 from ..inference.shape_inference import infer
 from ..ir.explanation import Fusion, Refusal, operator_of
@@ -171,13 +170,24 @@ def _sums(graph, sizes):
     """Choices of sizes of which some are sums, as their names say ("past + new"), or because caches grow: a decoder's
     total is what is past and what is new."""
     named = {name: name.split(" + ") for name in sizes if " + " in name}
-    past = {graph.inputs[c.input].shape[c.axis] for c in caches_of(graph) if graph.inputs[c.input].shape}
-    new = sorted(sizes.keys() - past - named.keys())
-    ways = [{}]
-    if len(past) == 1 and past <= sizes.keys() and len(new) <= 4:
-        ways = [{total: [*past, other]} for total, other in permutations(new, 2)]
-    ways = [named | way for way in ways if named or way]
+    ways = [named | way for way in _growing(graph, sizes.keys() - named.keys()) if named or way]
     return [sizes | {name: sum(sizes.get(p, 1) for p in parts) for name, parts in way.items()} for way in ways]
+
+
+def _growing(graph, names):
+    """Choices of {a size: what it is the sum of} where caches grow, the likely ones first."""
+    past = {graph.inputs[c.input].shape[c.axis] for c in caches_of(graph) if graph.inputs[c.input].shape}
+    new = _lengths(graph, names - past)
+    if len(past) != 1 or not past <= names or len(new) > 4:
+        return [{}]
+    return [{total: [*past, other]} for total in new[::-1] for other in new if other != total]
+
+
+def _lengths(graph, names):
+    """The names of sizes, first that of words, an input of integers, last that of a mask."""
+    counts = [v for v in graph.inputs if v.shape and v.dtype is not None and v.dtype.kind in "iu"]
+    masks, words = ({d for v in counts if ("mask" in v.name) == is_mask for d in v.shape} for is_mask in (True, False))
+    return sorted(names, key=lambda name: (name in masks, name not in words, name))
 
 
 def _example(graph, earlier):
