@@ -27,10 +27,12 @@ typedef struct {
  * floats has the results as they are. */
 typedef struct {
     const float *w_scale, *bias;
-    /* for each output, in units of y's scale, what is added to the size of a product with its bias before it is rounded
+    /* for each output, in units of the scale of what it is rounded to first (product or y), what is added to the size of a product with its bias before it is rounded
      * to a byte; NULL: nothing. So results are those of kernels that round twice, to bits behind the point at first. */
     const float *nudge;
     fo_quantization x, residual, y;
+    /* of uint8: what a product with its bias is rounded to before a residual of bytes is added; scale 0: nothing */
+    fo_quantization product;
     fo_activation act;
     bool whole;
 } fo_quantized;

@@ -96,7 +96,7 @@ cdef extern from "fusedops.h" nogil:
         const float *w_scale
         const float *bias
         const float *nudge
-        fo_quantization x, residual, y
+        fo_quantization x, residual, y, product
         bint whole
         fo_activation act
     ctypedef struct fo_types:

@@ -21,7 +21,8 @@ typedef struct {
     fo_dtype residual_type;
     float residual_scale;
     int32_t residual_zero;
-    fo_dtype type; /* of C */
+    float product_scale, product_lo, product_hi; /* 0, or of what the last brackets are rounded to, see eb_residual */
+    fo_dtype type;                               /* of C */
     bool clips; /* no activation, or a clip: lo and hi are its bounds, and bytes have scale, bias and residual_scale in
                    units of their scale */
     bool saturates; /* no bounds but those of a byte, and rounded values fit 32 bits */

@@ -16,6 +16,11 @@ static double unit_of(const fo_byte_plan *plan) {
     return plan->y.scale && fo_in_registers(&plan->act) ? plan->y.scale : 1;
 }
 
+/* That of products with their bias: of what they are rounded to first. */
+static double unit_of_products(const fo_byte_plan *plan) {
+    return plan->product.scale ? plan->product.scale : unit_of(plan);
+}
+
 static void make_bias(fo_byte_plan *plan, const fo_quantized *q) {
     for (ptrdiff_t o = 0; o < plan->groups * plan->n; o++) {
         const ptrdiff_t at = o / plan->n * plan->columns + o % plan->n;
@@ -25,18 +30,20 @@ static void make_bias(fo_byte_plan *plan, const fo_quantized *q) {
 }
 
 static void make_constants(fo_byte_plan *plan, const fo_quantized *q) {
-    const double unit = unit_of(plan), x_scale = q->x.scale ? q->x.scale : 1;
+    const double unit = unit_of_products(plan), x_scale = q->x.scale ? q->x.scale : 1,
+                 rounded = plan->product.scale ? plan->product.scale : plan->y.scale;
     double largest = 0;
     for (ptrdiff_t o = 0; o < plan->groups * plan->n; o++) {
         const ptrdiff_t at = o / plan->n * plan->columns + o % plan->n;
         plan->scale[at] = within_floats(x_scale * q->w_scale[o] / unit);
         plan->bias[at] = q->bias ? (float)(q->bias[o] / unit) : 0;
         if (plan->slopes) plan->slopes[at] = q->act.slopes[o];
-        if (plan->nudge) plan->nudge[at] = (float)(q->nudge[o] * plan->y.scale / unit);
+        if (plan->nudge) plan->nudge[at] = (float)(q->nudge[o] * rounded / unit);
         const double most = fabs(plan->scale[at]) * (255.0 * 128 * plan->k) + fabs(plan->bias[at]);
         if (most > largest || isnan(most)) largest = most; /* NaN stays: no result is known to fit */
     }
-    plan->largest = largest + 255 * q->residual.scale / unit;
+    if (plan->product.scale) largest = 255 * unit / unit_of(plan);
+    plan->largest = largest + 255 * q->residual.scale / unit_of(plan);
     for (int s = 0; q->x.scale && s < 2; s++) {
         const int32_t zero = q->x.zero_point + fo_byte_offset(plan->kn, s ? FO_S8 : FO_U8);
         for (ptrdiff_t at = 0; at < plan->groups * plan->columns; at++) plan->start[s][at] = -zero * plan->sums[at];
@@ -69,6 +76,8 @@ fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *p) {
                   plan->largest < 0x1p30 && (!p->residual || types.residual != FO_F32);
     e.residual_scale = within_floats((plan->residual.scale ? plan->residual.scale : 1) / unit);
     e.residual_zero = plan->residual.zero_point + (types.residual == FO_S8 ? 128 : 0);
+    e.product_scale = within_floats(plan->product.scale / unit);
+    e.product_lo = (float)-plan->product.zero_point, e.product_hi = (float)(255 - plan->product.zero_point);
     return e;
 }
 
@@ -139,6 +148,7 @@ bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrd
                            .quads = div_up(k * fo_size(type), 4),
                            .columns = round_up(n, kn->vl),
                            .x = q->x,
+                           .product = q->product,
                            .residual = q->residual,
                            .y = q->y,
                            .act = q->act};

@@ -16,7 +16,7 @@ typedef struct {
     int32_t *sums, *start[2]; /* of the weights; what sums start with for x of uint8 and of int8 */
     float *scale, *bias, *slopes, *nudge;
     double largest; /* of the results before an activation */
-    fo_quantization x, residual, y;
+    fo_quantization x, product, residual, y;
     fo_activation act;
 } fo_byte_plan;
 

@@ -14,7 +14,7 @@ INLINE vi pair_bytes(const bool product, const fo_byte_pair *p, const eb_bounds 
         const vi x = less_zero(p->a + at, n, v_iset1(p->a_flip), v_iset1(p->a_zero));
         const vi y = p->one ? v_iset1(p->b_first) : less_zero(p->b + at, n, v_iset1(p->b_flip), v_iset1(p->b_zero));
         q[v] = eb_round(b, product ? v_mul(v_to_float(v_imul(x, y)), a_scale)
-                                   : v_fma(v_to_float(x), a_scale, v_mul(v_to_float(y), b_scale)));
+                                   : eb_sum(v_to_float(x), a_scale, v_to_float(y), b_scale));
     }
     return v_ixor(v_pack(q, b->zero), b->flip);
 }

@@ -28,7 +28,14 @@ INLINE eb_bounds eb_start(const fo_byte_epilogue *e) {
 /* Away from zero. */
 INLINE vf eb_away(vf y, vf nudge) { return v_add(y, v_copysign(nudge, y)); }
 
-/* Plus the residual's elements at r, of which n count. */
+/* Floats in units of y's scale as integers, less zero; NaN becomes the lowest. */
+INLINE vi eb_round(const eb_bounds *b, vf y) { return v_to_int(v_min(v_max(y, b->lo), b->hi)); }
+
+/* The sum of two tensors of bytes, less their zero points: each product is rounded, so their order does not matter. */
+INLINE vf eb_sum(vf a, vf a_scale, vf b, vf b_scale) { return v_add(v_mul(a, a_scale), v_mul(b, b_scale)); }
+
+/* Plus the residual's elements at r, of which n count. What is rounded before has the integers of a layer that stores
+ * bytes, and the sum those of byte_pair. */
 INLINE vf eb_residual(const fo_byte_epilogue *e, vf y, const void *residual, ptrdiff_t at, ptrdiff_t n) {
     const vf scale = v_set1(e->residual_scale);
     if (e->residual_type == FO_F32) {
@@ -43,9 +50,11 @@ INLINE vf eb_residual(const fo_byte_epilogue *e, vf y, const void *residual, ptr
     }
     const uint8_t *r = (const uint8_t *)residual + at;
     const vi q = n >= VL ? v_load_bytes(r) : v_load_bytes_tail(r, n);
-    return v_fma(
-        v_to_float(v_isub(v_ixor(q, v_iset1(e->residual_type == FO_S8 ? 0x80 : 0)), v_iset1(e->residual_zero))), scale,
-        y);
+    const vf x =
+        v_to_float(v_isub(v_ixor(q, v_iset1(e->residual_type == FO_S8 ? 0x80 : 0)), v_iset1(e->residual_zero)));
+    if (!e->product_scale) return v_fma(x, scale, y);
+    const eb_bounds b = {.lo = v_set1(e->product_lo), .hi = v_set1(e->product_hi)};
+    return eb_sum(v_to_float(eb_round(&b, y)), v_set1(e->product_scale), x, scale);
 }
 
 /* A sum as a float: of products of int8 times scale (and that of its row), plus bias. */
@@ -57,9 +66,6 @@ INLINE vf eb_vector(const fo_dtype type, vi sum, const float *scale, const float
 }
 
 INLINE vf eb_clip(const eb_bounds *b, vf y) { return v_min(b->hi, v_max(b->lo, y)); } /* NaN goes through */
-
-/* Floats in units of y's scale as integers, less zero; NaN becomes the lowest. */
-INLINE vi eb_round(const eb_bounds *b, vf y) { return v_to_int(v_min(v_max(y, b->lo), b->hi)); }
 
 /* Floats, of which n are wanted, as bfloat16. */
 INLINE void eb_store_bf16(uint16_t *c, vf y, ptrdiff_t n) {

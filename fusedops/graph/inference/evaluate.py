@@ -1,7 +1,7 @@
 """Nodes in plain NumPy: the tool of constant folding, and what computes operators without a kernel."""
 
 from ..operators.activation import activate
-from ..operators.qlinear import quantized, real
+from ..operators.qlinear import quantized, real, rounded
 from ..operators.registry import OPERATORS
 
 
@@ -19,7 +19,7 @@ def evaluate(node, inputs, residual=None, graphs=None):
         raise ValueError(f"{node.op} {node.name!r} cannot be computed: {e}") from e
     results = list(results) if isinstance(results, (tuple, list)) else [results]
     if residual is not None:
-        results[0] = results[0] + real(node, "residual_q", residual)
+        results[0] = rounded(node, "product", results[0]) + real(node, "residual_q", residual)
     if node.activation is not None:
         results[0] = activate(results[0], node.activation, -1 if "Linear" in node.op else 1)
     results[0] = quantized(node, results[0])

@@ -3,8 +3,9 @@
 A node's attributes have the quantisations, pairs of scale and zero point: ``x_q`` of its input, ``residual_q`` of its
 residual and ``y_q`` of its result, whose type is ``y_type``. Without one the tensor is float32; a product quantises
 floats as they come (dynamic). Weights are int8 with zero point 0; their scales, one for each output channel, are an
-input. ``nudge``, in units of y_q's scale, is added to the size of each product and its bias before they are rounded, so
-that results are those of kernels that round twice.
+input. ``product_q`` and ``product_type``: a product with its bias is rounded to these bytes before a residual is added.
+``nudge``, in units of the scale of what products are rounded to first, is added to the size of each product and its
+bias, so that results are those of kernels that round twice.
 """
 
 import math
@@ -32,12 +33,17 @@ def real(node, name, x):
     return (x.astype(np.int32) - zero).astype(np.float32) * np.float32(scale)
 
 
-def quantized(node, y):
-    """The result of a node as it says: bytes, or as it is."""
-    if node.attrs.get("y_q") is None:
+def rounded(node, name, y):
+    """Real numbers as those of bytes of the quantisation of this name, or as they are."""
+    return y if node.attrs.get(f"{name}_q") is None else real(node, f"{name}_q", quantized(node, y, name))
+
+
+def quantized(node, y, name="y"):
+    """The result of a node, or what has this name, as it says: bytes, or as it is."""
+    if node.attrs.get(f"{name}_q") is None:
         return y
-    scale, zero = node.attrs["y_q"]
-    dtype = np.dtype(node.attrs["y_type"])
+    scale, zero = node.attrs[f"{name}_q"]
+    dtype = np.dtype(node.attrs[f"{name}_type"])
     with np.errstate(invalid="ignore"):
         info, q = np.iinfo(dtype), np.rint(y / np.float32(scale)) + zero
         return np.where(np.isnan(q), info.min, np.clip(q, info.min, info.max)).astype(dtype)
@@ -69,9 +75,10 @@ def _product(node, x, w_scale, bias, axes, sums):
     each = (-1, *[1] * axes)
     y = sums(x.astype(np.float64) - zero).astype(np.float32) * (np.float32(scale) * w_scale).reshape(each)
     y = y if bias is None else y + bias.reshape(each)
-    if node.attrs.get("nudge") is None or node.attrs.get("y_q") is None:
+    first = node.attrs.get("product_q") or node.attrs.get("y_q")
+    if node.attrs.get("nudge") is None or first is None:
         return y
-    return y + np.copysign(node.attrs["nudge"].reshape(each) * np.float32(node.attrs["y_q"][0]), y)
+    return y + np.copysign(node.attrs["nudge"].reshape(each) * np.float32(first[0]), y)
 
 
 def _conv(node, x, w, bias, w_scale):
@@ -103,7 +110,8 @@ def _layer(p: LoweringContext, node, make, **options):
 
 def _prepared(node):
     """Whether the layer is one that users make: it has a quantised input, and is rounded once."""
-    return node.attrs.get("x_q") and (node.attrs.get("nudge") is None or node.attrs.get("y_q") is None)
+    once = node.attrs.get("nudge") is None or node.attrs.get("y_q") is None
+    return node.attrs.get("x_q") and once and node.attrs.get("product_q") is None
 
 
 def _packed_layer(p: LoweringContext, node, window=None):
@@ -111,20 +119,28 @@ def _packed_layer(p: LoweringContext, node, window=None):
     convolution."""
     w, bias, scale = map(p.data, node.inputs[1:4])
     ends = [tuple(q) if (q := node.attrs.get(name)) else None for name in ("x_q", "residual_q", "y_q")]
-    nudge = node.attrs.get("nudge") if ends[2] else None
+    rounds = dict(nudge=node.attrs.get("nudge") if ends[2] else None, product_q=_product_q(node))
 
     def make():
         activation = p.activation(node, len(w))
         if window is None:
             plan = _core.QLinearPlan()
-            plan._pack(w, scale, bias, activation, *ends, whole=ends[0] is None, nudge=nudge)
+            plan._pack(w, scale, bias, activation, *ends, whole=ends[0] is None, **rounds)
         else:
             plan, images = _core.QConv2dPlan(), _images(w)
             options = parsed(images, padding=0, **window)
-            plan._pack(images, scale, bias, activation, *options, *ends, nudge=nudge)
+            plan._pack(images, scale, bias, activation, *options, *ends, **rounds)
         return plan
 
     return p.layer(node.name, make)
+
+
+def _product_q(node):
+    """product_q as uint8 has it."""
+    if node.attrs.get("product_q") is None:
+        return None
+    scale, zero = node.attrs["product_q"]
+    return scale, zero + (128 if node.attrs["product_type"] == "int8" else 0)
 
 
 def _images(w):

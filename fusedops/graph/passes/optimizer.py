@@ -27,7 +27,7 @@ from . import (
     subgraphs,
 )
 from .context import Context
-from .qdq import qlayers, results
+from .qdq import additions, qlayers, results
 
 
 class Pass(NamedTuple):
@@ -59,6 +59,7 @@ PASSES = [
     _pass("epilogue", "fuse", epilogue.run, "Add", "Activation", "PRelu", "LayerNormalization"),
     _pass("projections", "fuse", qkv.run, "Linear"),
     _pass("8-bit results", "fuse", results.run, "QuantizeLinear", "DequantizeLinear"),
+    _pass("8-bit additions", "fuse", additions.run, "QuantizedAdd"),
     _pass("blocks", "fuse", mark_mbconv.run, "Conv"),
     _pass("subgraphs", "", subgraphs.run),
     _pass("dead code", "", cleanup.remove_dead),
