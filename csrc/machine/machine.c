@@ -29,7 +29,7 @@ static bool runs_at_half_rate(void) {
 #endif
 }
 
-bool fo_has_f16c(void) {
+static bool tells_f16c(void) {
 #ifdef __x86_64__
     enum { F16C = 1 << 29 }; /* not every compiler's test knows it */
     unsigned a, b, c, d;
@@ -39,7 +39,7 @@ bool fo_has_f16c(void) {
 #endif
 }
 
-bool fo_has_avx_vnni(void) {
+static bool tells_avx_vnni(void) {
 #ifdef __x86_64__
     /* not every compiler's test knows it; AVX2's says that the system keeps the registers */
     enum { FEATURES = 7, AVX_VNNI = 1 << 4 };
@@ -50,7 +50,7 @@ bool fo_has_avx_vnni(void) {
 #endif
 }
 
-bool fo_has_avx512_bf16(void) {
+static bool tells_avx512_bf16(void) {
 #ifdef __x86_64__
     enum { FEATURES = 7, AVX512_BF16 = 1 << 5 };
     unsigned a, b, c, d;
@@ -74,13 +74,22 @@ static bool asks_for_tiles(void) {
 static bool asks_for_tiles(void) { return false; }
 #endif
 
-bool fo_has_amx(void) {
+/* What the processor tells is asked for once: in a virtual machine that takes tens of microseconds. */
+static bool once(atomic_int *answer, bool (*ask)(void)) {
     enum { UNKNOWN, NO, YES };
-    static atomic_int has = UNKNOWN;
-    int known = atomic_load_explicit(&has, memory_order_relaxed);
-    if (known == UNKNOWN) atomic_store(&has, known = asks_for_tiles() ? YES : NO);
+    int known = atomic_load_explicit(answer, memory_order_relaxed);
+    if (known == UNKNOWN) atomic_store(answer, known = ask() ? YES : NO);
     return known == YES;
 }
+#define ONCE(name, ask) \
+    bool name(void) { \
+        static atomic_int answer; \
+        return once(&answer, ask); \
+    }
+ONCE(fo_has_f16c, tells_f16c)
+ONCE(fo_has_avx_vnni, tells_avx_vnni)
+ONCE(fo_has_avx512_bf16, tells_avx512_bf16)
+ONCE(fo_has_amx, asks_for_tiles)
 
 /* What the system says of a cache, within what is plausible: it may say nothing, or be a virtual machine's idea. */
 static ptrdiff_t cache(int name, ptrdiff_t least, ptrdiff_t most) {
