@@ -222,10 +222,15 @@ typedef struct {
 
 /* Contiguous; the gates stand one after another, i f g o or r z n: w_ih (gates*hidden, inputs), w_hh (gates*hidden,
  * outputs), b_ih and b_hh (gates*hidden), w_hr (outputs, hidden), peephole (3, hidden) for i, f and o. All but w_ih and
- * w_hh may be NULL. */
+ * w_hh may be NULL.
+ *
+ * An LSTM without w_hr may have w_ih and w_hh of FO_S8, with a scale and, or NULL, a zero point for each row. x and h
+ * are then quantised as they come, x by the range of the whole sequence, h by that of all rows before each step. */
 typedef struct {
     fo_weights w_ih, w_hh, w_hr; /* of one type */
     const float *b_ih, *b_hh, *peephole;
+    const float *ih_scale, *hh_scale;
+    const int8_t *ih_zero, *hh_zero;
 } fo_cell_weights;
 
 typedef struct fo_cell fo_cell;

@@ -22,13 +22,14 @@ typedef struct {
     int32_t zero_point;
 } fo_quantization;
 
-/* What a layer of 8 bits is made of, besides int8 weights of zero point 0: a scale for each output, bias or NULL. x of
- * floats: each row gets the quantisation that fits its least and largest element, or all of them one (whole). y of
- * floats has the results as they are. */
+/* What a layer of 8 bits is made of, besides int8 weights: a scale for each output, bias and zero points of weights, or
+ * NULL. x of floats: each row gets the quantisation that fits its least and largest element, or all of them one
+ * (whole). y of floats has the results as they are. */
 typedef struct {
     const float *w_scale, *bias;
-    /* for each output, in units of the scale of what it is rounded to first (product or y), what is added to the size of a product with its bias before it is rounded
-     * to a byte; NULL: nothing. So results are those of kernels that round twice, to bits behind the point at first. */
+    const int8_t *w_zero;
+    /* for each output, in units of what `product` or y is rounded to, what is added to the size of a product with its
+     * bias before it is rounded to a byte; NULL: nothing. So results are those of kernels that round twice. */
     const float *nudge;
     fo_quantization x, residual, y;
     /* of uint8: what a product with its bias is rounded to before a residual of bytes is added; scale 0: nothing */
@@ -37,8 +38,9 @@ typedef struct {
     bool whole;
 } fo_quantized;
 
-/* Most products in a sum: more may not fit 32 bits. */
+/* Most products in a sum, and where weights have zero points: more may not fit 32 bits. */
 #define FO_BYTE_STEPS (INT32_MAX / (UINT8_MAX * -INT8_MIN))
+#define FO_BYTE_STEPS_OF_ZEROS (INT32_MAX / (UINT8_MAX * UINT8_MAX))
 
 /* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) is at w[j*wn + p*wk]; ld*:
  * elements from row to row. */

@@ -96,6 +96,7 @@ cdef extern from "fusedops.h" nogil:
         const float *w_scale
         const float *bias
         const float *nudge
+        const int8_t *w_zero
         fo_quantization x, residual, y, product
         bint whole
         fo_activation act
@@ -103,6 +104,7 @@ cdef extern from "fusedops.h" nogil:
         fo_dtype x, residual, y
     enum:
         FO_BYTE_STEPS
+        FO_BYTE_STEPS_OF_ZEROS
     ctypedef struct fo_qlinear:
         pass
     fo_qlinear *fo_qlinear_create(Py_ssize_t n, Py_ssize_t k, const int8_t *w, Py_ssize_t wn, Py_ssize_t wk,
@@ -160,6 +162,10 @@ cdef extern from "fusedops.h" nogil:
         const float *b_ih
         const float *b_hh
         const float *peephole
+        const float *ih_scale
+        const float *hh_scale
+        const int8_t *ih_zero
+        const int8_t *hh_zero
     ctypedef struct fo_cell:
         pass
     fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weights)

@@ -144,6 +144,7 @@ def norm(
 ) -> Array: ...
 
 BYTE_STEPS: int
+BYTE_STEPS_OF_ZEROS: int
 BFLOAT16: dtype[Any]
 BITS_COLUMNS: int
 

@@ -320,7 +320,9 @@ cdef fo_weights weights_of(ndarray a) noexcept:
     w.data, w.type = NULL, FO_F32
     if a is not None:
         w.data = cnp.PyArray_DATA(a)
-        if cnp.PyArray_TYPE(a) != cnp.NPY_FLOAT32:
+        if cnp.PyArray_TYPE(a) == cnp.NPY_INT8:
+            w.type = FO_S8
+        elif cnp.PyArray_TYPE(a) != cnp.NPY_FLOAT32:
             w.type = FO_F16 if cnp.PyArray_TYPE(a) == cnp.NPY_FLOAT16 else FO_BF16
     return w
 
@@ -1020,8 +1022,10 @@ cdef class CellPlan:
         fo_cell_free(self.cell)
 
     def _pack(self, int kind, ndarray w_ih, ndarray w_hh, ndarray b_ih, ndarray b_hh, ndarray w_hr, ndarray peephole,
-              tuple activations, bint reset_after, float clip, float cell_clip, bint bfloat16=False):
-        """Arrays are contiguous, of the shapes in fusedops.h; activations as parsed: act, gate and out."""
+              tuple activations, bint reset_after, float clip, float cell_clip, bint bfloat16=False,
+              tuple quantized=(None,) * 4):
+        """Arrays are contiguous, of the shapes in fusedops.h; activations as parsed: act, gate and out. quantized: the
+        scales of int8 w_ih and w_hh, float32, and their zero points, int8."""
         cdef fo_cell_shape s
         cdef fo_cell_weights w
         cdef fo_cell *cell
@@ -1035,6 +1039,8 @@ cdef class CellPlan:
         s.reset_after, s.clip, s.cell_clip, s.bfloat16 = reset_after, clip, cell_clip, bfloat16
         w.w_ih, w.w_hh, w.w_hr = weights_of(w_ih), weights_of(w_hh), weights_of(w_hr)
         w.b_ih, w.b_hh, w.peephole = data(b_ih), data(b_hh), data(peephole)
+        w.ih_scale, w.hh_scale = data(quantized[0]), data(quantized[1])
+        w.ih_zero, w.hh_zero = <const int8_t *>memory(quantized[2]), <const int8_t *>memory(quantized[3])
         with nogil:
             cell = fo_cell_create(&s, &w)
         if cell == NULL:

@@ -41,7 +41,7 @@ def set_tiles(bint used):
     fo_set_tiles(used)
 
 
-BYTE_STEPS = FO_BYTE_STEPS
+BYTE_STEPS, BYTE_STEPS_OF_ZEROS = FO_BYTE_STEPS, FO_BYTE_STEPS_OF_ZEROS
 
 
 def linear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k):
@@ -213,11 +213,11 @@ cdef class QLinearPlan:
         fo_qlinear_free(self.plan)
 
     def _pack(self, ndarray w, ndarray w_scale, ndarray bias, tuple activation, x_q, residual_q, y_q,
-              bint whole=False, ndarray nudge=None, product_q=None):
+              bint whole=False, ndarray nudge=None, product_q=None, ndarray w_zero=None):
         """w (n, k) int8 of any strides; w_scale (n,) and bias (n,) or None float32, contiguous.
 
-        *_q: (scale, zero_point) of numbers, or None. whole: rows of floats have one quantisation in all. nudge (n,)
-        and product_q, of uint8: see quantized.h.
+        *_q: (scale, zero_point) of numbers, or None. whole: rows of floats have one quantisation in all. nudge (n,),
+        product_q, of uint8, and w_zero (n,) int8: see quantized.h.
         """
         cdef fo_quantized q
         cdef fo_qlinear *plan
@@ -226,6 +226,7 @@ cdef class QLinearPlan:
         q.w_scale, q.bias, q.act = data(w_scale), data(bias), activation_of(activation)
         q.x, q.residual, q.y = quantization_of(x_q), quantization_of(residual_q), quantization_of(y_q)
         q.whole, q.nudge, q.product = whole, data(nudge), quantization_of(product_q)
+        q.w_zero = <const int8_t *>memory(w_zero)
         with nogil:
             plan = fo_qlinear_create(n, k, <const int8_t *>cnp.PyArray_DATA(w), cnp.PyArray_STRIDE(w, 0),
                                      cnp.PyArray_STRIDE(w, 1), &q)
@@ -290,7 +291,7 @@ cdef class QConv2dPlan(WindowPlan):
         fo_conv2d_free(self.plan)
 
     def _pack(self, ndarray w, ndarray w_scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation,
-              Py_ssize_t groups, bint nhwc, x_q, residual_q, y_q, ndarray nudge=None, product_q=None):
+              Py_ssize_t groups, bint nhwc, x_q, residual_q, y_q, ndarray nudge=None, product_q=None, ndarray w_zero=None):
         """w (oc, ic/groups, kh, kw) int8, w_scale (oc,) and bias (oc,) or None float32, contiguous.
 
         The rest as Conv2dPlan and QLinearPlan.
@@ -302,6 +303,7 @@ cdef class QConv2dPlan(WindowPlan):
         q.w_scale, q.bias, q.act = data(w_scale), data(bias), self.shape.act
         q.x, q.residual, q.y = quantization_of(x_q), quantization_of(residual_q), quantization_of(y_q)
         q.whole, q.nudge, q.product = False, data(nudge), quantization_of(product_q)
+        q.w_zero = <const int8_t *>memory(w_zero)
         with nogil:
             plan = fo_qconv2d_create(&self.shape, <const int8_t *>cnp.PyArray_DATA(w), &q)
         if plan == NULL:

@@ -20,6 +20,16 @@ def _reordered(a, order):
     return np.concatenate([blocks[i] for i in order])
 
 
+def gates(kind, a):
+    """An array whose first axis has the gates of ONNX one after another, in our order."""
+    return np.ascontiguousarray(_reordered(a, _ONNX_GATES[kind]))
+
+
+def peepholes(p):
+    """Those of ONNX, one after another, as rows in our order."""
+    return _reordered(p, _ONNX_PEEPHOLES).reshape(3, -1)
+
+
 def of_onnx(kind, w, r, b=None, p=None):
     """The arguments of a layer from the inputs W, R, B and P of an ONNX node, their directions as the first axis.
 
@@ -40,7 +50,7 @@ def of_onnx(kind, w, r, b=None, p=None):
         weights["b_ih"] = [_reordered(a[:rows], order) for a in np.asarray(b)]
         weights["b_hh"] = [_reordered(a[rows:], order) for a in np.asarray(b)]
     if p is not None:
-        weights["peephole"] = [_reordered(a, _ONNX_PEEPHOLES).reshape(3, -1) for a in np.asarray(p)]
+        weights["peephole"] = [peepholes(a) for a in np.asarray(p)]
     return weights
 
 

@@ -11,7 +11,8 @@ typedef struct {
     fo_byte_patches in;
     fo_byte_epilogue ep;
     ptrdiff_t size, sc, channels; /* bytes: of an element, from channel to channel, of a pixel of the copy */
-    ptrdiff_t rows, bands, columns, row_bytes, each; /* rows of a band; columns and bytes of a row of the copy */
+    ptrdiff_t rows, bands, columns, row_bytes, sums, each; /* rows of a band; columns and bytes of a row of the copy;
+                                                              pixels of a band whose sums are needed */
     float *scratch;
 } band_job;
 
@@ -68,8 +69,8 @@ static void band_task(void *context, ptrdiff_t task, int thread) {
                     h = band % job->bands * job->rows, rows = min_(job->rows, in->oh - h);
     const ptrdiff_t first = h * in->stride_h - in->top,
                     copied = (rows - 1) * in->stride_h + (in->kh - 1) * in->dilation_h + 1;
-    uint8_t *raw = (uint8_t *)(job->scratch + thread * job->each),
-            *copy = raw + round_up(job->columns * job->channels, 64);
+    int32_t *sums = (int32_t *)(job->scratch + thread * job->each);
+    uint8_t *raw = (uint8_t *)(sums + job->sums), *copy = raw + round_up(job->columns * job->channels, 64);
     for (ptrdiff_t r = 0; r < copied; r++) {
         const bool there = first + r >= 0 && first + r < in->ih;
         const uint8_t *x = in->x + image * in->sn + (first + r) * in->sh + group * (in->c / job->size) * job->sc;
@@ -81,6 +82,8 @@ static void band_task(void *context, ptrdiff_t task, int thread) {
             g.m = in->ow, g.n = min_(plan->kn->nr, plan->n - j);
             g.segments = in->kh, g.k = in->kw * job->channels / 4, g.segment = in->dilation_h * job->row_bytes;
             g.a = copy + r * in->stride_h * job->row_bytes, g.lda = in->stride_w * job->channels * fo_byte_phases(plan);
+            if (job->sums && !j) plan->kn->row_sums(&g, sums + r * in->ow);
+            if (job->sums) g.row_sums = sums + r * in->ow;
             fo_byte_gemm(plan, &g);
         }
 }
@@ -99,7 +102,9 @@ fo_status fo_byte_run_bands(const fo_byte_product *p, const fo_byte_patches *in,
     job.rows = clamp_(fitting, 1, div_up(in->oh, wanted)), job.bands = div_up(in->oh, job.rows);
     job.rows = div_up(in->oh, job.bands);
     const ptrdiff_t copied = (job.rows - 1) * in->stride_h + (in->kh - 1) * in->dilation_h + 1;
-    job.each = div_up(round_up(job.columns * job.channels, 64) + copied * job.row_bytes, (ptrdiff_t)sizeof(float));
+    job.sums = plan->w_zero ? round_up(job.rows * in->ow, 16) : 0;
+    job.each =
+        job.sums + div_up(round_up(job.columns * job.channels, 64) + copied * job.row_bytes, (ptrdiff_t)sizeof(float));
     job.scratch = fo_arena_share(&job.each, threads, 0);
     if (!job.scratch) return FO_NO_MEMORY;
     fo_parallel_for(images * job.bands * plan->groups, threads, band_task, &job);

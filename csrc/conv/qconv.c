@@ -24,13 +24,16 @@ struct fo_qconv2d {
     int32_t *start[2]; /* for x of uint8 and of int8 */
 };
 
-/* w (oc, c, kh, kw), of a type, in the order of patches: (oc, kh, kw, channels); NULL where memory is short. */
-static void *in_order_of_patches(const fo_conv2d_shape *s, ptrdiff_t channels, fo_dtype type, const void *w) {
+/* w (oc, c, kh, kw), of a type, in the order of patches: (oc, kh, kw, channels), where more channels have weights that
+ * are 0, or their zero points; NULL where memory is short. */
+static void *in_order_of_patches(const fo_conv2d_shape *s, ptrdiff_t channels, fo_dtype type, const void *w,
+                                 const int8_t *zero) {
     const ptrdiff_t c = s->ic / s->groups, taps = s->kh * s->kw, size = fo_size(type),
                     bytes = s->oc * channels * taps * size;
     char *to = fo_alloc((size_t)max_(bytes, 1));
     if (!to) return NULL;
-    memset(to, 0, (size_t)bytes);
+    for (ptrdiff_t o = 0, each = channels * taps * size; o < s->oc; o++)
+        memset(to + o * each, zero ? zero[o] : 0, (size_t)each);
     for (ptrdiff_t o = 0; o < s->oc; o++)
         for (ptrdiff_t i = 0; i < c; i++)
             for (ptrdiff_t t = 0; t < taps; t++)
@@ -81,8 +84,8 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
 static bool make(fo_qconv2d *plan, const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q) {
     const ptrdiff_t taps = shape->kh * shape->kw, channels = fo_byte_channels(shape), k = channels * taps;
     *plan = (fo_qconv2d){.s = *shape};
-    plan->depthwise = type == FO_S8 && q->x.scale && fo_byte_depthwise(shape); /* floats have products alone */
-    void *ordered = in_order_of_patches(shape, channels, type, w);
+    plan->depthwise = type == FO_S8 && q->x.scale && !q->w_zero && fo_byte_depthwise(shape); /* others are products */
+    void *ordered = in_order_of_patches(shape, channels, type, w, q->w_zero);
     const bool made = ordered && fo_byte_plan_make(&plan->products, type, shape->groups, shape->oc / shape->groups, k,
                                                    ordered, k, 1, q);
     fo_free(ordered);

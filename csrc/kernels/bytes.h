@@ -14,6 +14,7 @@
  * Operations of floats in this order, a multiply-add rounding once, so that all sets have the same bits. */
 typedef struct {
     const int32_t *start;      /* what sums start with; with row_zero the sums of weights; a channel, whole vectors */
+    const int32_t *w_zero;     /* likewise zero points of the weights, negated, or NULL */
     const float *scale, *bias; /* a channel, whole vectors */
     const float *nudge;        /* likewise, or NULL */
     const void *residual;      /* laid out as C with its own ldr, or NULL; of bfloat16 only in products of them */
@@ -35,13 +36,13 @@ typedef struct {
 /* C[m,n] = epilogue(A B). A's rows are `segments` of k groups of four steps of int8 or two of bfloat16, the last one
  * padded, each group 4 * phases bytes; a segment begins `segment` bytes behind the one before. B is in panels of 4,
  * 2 or 1 vectors (fo_byte_panel), each segments * k groups of four bytes a column. row_zero and row_scale: those of
- * A's rows, zero points negated, or NULL. */
+ * A's rows, zero points negated, or NULL. row_sums: of the kernel of this name, where weights have zero points. */
 typedef struct {
     ptrdiff_t m, n, k, segments;
     const uint8_t *a;
     ptrdiff_t lda, segment;
     const int8_t *b;
-    const int32_t *row_zero;
+    const int32_t *row_zero, *row_sums;
     const float *row_scale;
     void *c;
     ptrdiff_t ldc;
@@ -93,7 +94,8 @@ typedef struct {
     bool tiles;                                   /* large products are by tiles of bytes */
     void (*gemm)(const fo_byte_gemm_args *);      /* of int8 */
     void (*gemm_bf16)(const fo_byte_gemm_args *); /* or NULL, where the processor has no dot product of them */
-    void (*narrow)(ptrdiff_t n, const float *x, uint16_t *y); /* floats as bfloat16 */
+    void (*row_sums)(const fo_byte_gemm_args *, int32_t *sums); /* of A's bytes, m of them */
+    void (*narrow)(ptrdiff_t n, const float *x, uint16_t *y);   /* floats as bfloat16 */
     /* y = round(x / scale) + zero within bytes, ^ flip */
     void (*quantize)(ptrdiff_t n, const float *x, float scale, int32_t zero, uint8_t flip, uint8_t *y);
     /* y = scale * ((x ^ flip) - zero) */

@@ -20,7 +20,7 @@
     .is_signed = DOT_SIGNED, .quantize = quantize, .dequantize = dequantize, \
     .range = range, .copy = copy, .patches = patches, .widen = widen, .pair = byte_pair, \
     .larger = byte_larger, .add = byte_add, .mean = byte_mean, .depthwise = byte_depthwise, \
-    .planes = byte_planes, .transpose = byte_transpose, .narrow = narrow
+    .row_sums = byte_row_sums, .planes = byte_planes, .transpose = byte_transpose, .narrow = narrow
 
 const fo_byte_kernels FO_NAME(fo_byte_kernels) = {.name = FO_STRING(FO_ISA), .gemm = byte_gemm, BYTE_KERNELS};
 #if DOTS_BF16

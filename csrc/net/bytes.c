@@ -39,7 +39,8 @@ static void make_constants(fo_byte_plan *plan, const fo_quantized *q) {
         plan->bias[at] = q->bias ? (float)(q->bias[o] / unit) : 0;
         if (plan->slopes) plan->slopes[at] = q->act.slopes[o];
         if (plan->nudge) plan->nudge[at] = (float)(q->nudge[o] * rounded / unit);
-        const double most = fabs(plan->scale[at]) * (255.0 * 128 * plan->k) + fabs(plan->bias[at]);
+        const double most =
+            fabs(plan->scale[at]) * (255.0 * (plan->w_zero ? 255 : 128) * plan->k) + fabs(plan->bias[at]);
         if (most > largest || isnan(most)) largest = most; /* NaN stays: no result is known to fit */
     }
     if (plan->product.scale) largest = 255 * unit / unit_of(plan);
@@ -56,6 +57,7 @@ fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *p) {
     const fo_types types = p->types;
     const double unit = unit_of(plan);
     fo_byte_epilogue e = {.start = fo_byte_start(plan, types.x),
+                          .w_zero = plan->w_zero,
                           .scale = plan->scale,
                           .bias = plan->bias,
                           .nudge = plan->nudge,
@@ -110,7 +112,8 @@ static void pack_panel(const packing *p, ptrdiff_t group, ptrdiff_t j, ptrdiff_t
             to[(s / 4 * columns + c) * 4 + s % 4] = value;
             sum += value;
         }
-        plan->sums[group * plan->columns + j + c] = sum;
+        const ptrdiff_t at = group * plan->columns + j + c;
+        plan->sums[at] = sum + (plan->w_zero ? (int32_t)plan->k * plan->w_zero[at] : 0);
     }
 }
 
@@ -159,7 +162,9 @@ bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrd
     for (int s = 0; s < 2; s++) plan->start[s] = channels(plan, &failed);
     if (q->act.slopes) plan->slopes = channels(plan, &failed);
     if (q->nudge) plan->nudge = channels(plan, &failed);
+    if (q->w_zero) plan->w_zero = channels(plan, &failed);
     if (!plan->w || failed) return false;
+    for (ptrdiff_t o = 0; q->w_zero && o < groups * n; o++) plan->w_zero[o / n * plan->columns + o % n] = -q->w_zero[o];
     packing p = {plan, w, wn, wk};
     if (n) fo_parallel_for(groups * div_up(n, kn->nr), fo_pack_threads(groups * n * k), pack_group, &p);
     type == FO_BF16 ? make_bias(plan, q) : make_constants(plan, q);
@@ -168,11 +173,11 @@ bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrd
 
 void fo_byte_plan_free(fo_byte_plan *plan) {
     fo_free(plan->w), fo_free(plan->scale), fo_free(plan->bias), fo_free(plan->slopes);
-    fo_free(plan->nudge), fo_free(plan->sums), fo_free(plan->start[0]), fo_free(plan->start[1]);
+    fo_free(plan->nudge), fo_free(plan->w_zero), fo_free(plan->sums), fo_free(plan->start[0]), fo_free(plan->start[1]);
 }
 
-/* A cut of C, and what each thread has for its block's rows: their bytes, a row before it is widened, scales and zero
- * points. */
+/* A cut of C, and what each thread has for its block's rows: sums, their bytes, a row before it is widened, scales and
+ * zero points. */
 typedef struct {
     const fo_byte_product *p;
     fo_byte_epilogue ep;
@@ -210,6 +215,7 @@ fo_byte_gemm_args fo_byte_block_of(const fo_byte_product *p, const fo_byte_epilo
     g.ep.start += at, g.ep.scale += at, g.ep.bias += at;
     if (g.ep.act.slopes) g.ep.act.slopes += at;
     if (g.ep.nudge) g.ep.nudge += at;
+    if (g.ep.w_zero) g.ep.w_zero += at;
     g.ep.residual = p->residual ? (const char *)p->residual + (i * p->ldr + column) * fo_size(ep->residual_type) : NULL;
     return g;
 }
@@ -220,12 +226,17 @@ static void byte_block(void *context, ptrdiff_t task, int thread) {
     const fo_byte_plan *plan = p->plan;
     const ptrdiff_t group = task % plan->groups, block = task / plan->groups, i = block / job->across * job->rows,
                     j = block % job->across * job->columns;
+    float *scratch = job->scratch + thread * job->each;
     fo_byte_gemm_args g = fo_byte_block_of(p, &job->ep, group, i, j);
     g.m = min_(job->rows, p->m - i), g.n = min_(job->columns, plan->n - j);
     if (p->a)
         g.a = p->a + i * p->lda + group * plan->k * fo_size(plan->type), g.lda = p->lda;
     else
-        make_rows(job, &g, group, i, job->scratch + thread * job->each);
+        make_rows(job, &g, group, i, scratch + (plan->w_zero ? round_up(job->rows, 16) : 0));
+    if (plan->w_zero) {
+        plan->kn->row_sums(&g, (int32_t *)scratch);
+        g.row_sums = (const int32_t *)scratch;
+    }
     fo_byte_gemm(plan, &g);
 }
 
@@ -257,8 +268,10 @@ fo_status fo_byte_product_run(const fo_byte_product *p) {
     if (job.row_bytes % (FO_SHARED_SETS_FLOATS * (ptrdiff_t)sizeof(float)) == 0) job.row_bytes += 64;
     const int threads = fo_byte_threads(p);
     cut(&job, threads);
-    if (!p->a) {
+    if (!p->a)
         job.each = div_up(job.rows * (job.row_bytes + 8) + round_up(4 * plan->quads, 64), (ptrdiff_t)sizeof(float));
+    if (plan->w_zero) job.each += round_up(job.rows, 16);
+    if (job.each) {
         job.scratch = fo_arena_share(&job.each, threads, 0);
         if (!job.scratch) return FO_NO_MEMORY;
     }

@@ -14,6 +14,7 @@ typedef struct {
     ptrdiff_t quads, columns, panels; /* groups of four bytes; columns, padded; bytes of a group's weights */
     int8_t *w;
     int32_t *sums, *start[2]; /* of the weights; what sums start with for x of uint8 and of int8 */
+    int32_t *w_zero;          /* zero points of the weights, negated, or NULL */
     float *scale, *bias, *slopes, *nudge;
     double largest; /* of the results before an activation */
     fo_quantization x, product, residual, y;

@@ -47,7 +47,7 @@ static void pack_bias(const fo_cell *cell, const fo_cell_weights *from, int gate
     }
 }
 
-static void *zeroed(ptrdiff_t count, size_t each, bool *failed) {
+void *fo_cell_zeros(ptrdiff_t count, size_t each, bool *failed) {
     void *p = fo_alloc((size_t)count * each);
     if (p)
         memset(p, 0, (size_t)count * each);
@@ -62,7 +62,7 @@ static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_ki
     step_stage *stage = &cell->stage[cell->stages++];
     *stage = (step_stage){.kind = kind, .gates = gates, .columns = cell->blocks * gates * cell->kn->vl};
     stage->lds = fo_leading(cell->kn, stage->columns);
-    stage->bias = zeroed(stage->columns, sizeof(float), failed);
+    stage->bias = fo_cell_zeros(stage->columns, sizeof(float), failed);
     if (*failed) return;
     for (int g = 0; g < gates; g++) pack_bias(cell, weights, first + g, stage, g, !(kind == FO_STEP_GRU && g == 2));
     if (cell->s.bfloat16) {
@@ -70,8 +70,8 @@ static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_ki
         return;
     }
     const size_t each = (size_t)fo_size(cell->type);
-    stage->wx = zeroed(stage->columns * cell->s.inputs, each, failed);
-    stage->wh = zeroed(round_up(stage->columns, group_width(cell->kn, gates)) * cell->s.outputs, each, failed);
+    stage->wx = fo_cell_zeros(stage->columns * cell->s.inputs, each, failed);
+    stage->wh = fo_cell_zeros(round_up(stage->columns, group_width(cell->kn, gates)) * cell->s.outputs, each, failed);
     if (*failed) return;
     for (int g = 0; g < gates; g++) pack_gate(cell, weights, first + g, stage, g);
 }
@@ -100,13 +100,15 @@ fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weigh
                       .blocks = round_up(div_up(hidden, kn->vl), 2),
                       .together = shape->bfloat16 ? fo_rounded_panel(kn) / kn->vl : 2,
                       .type = shape->bfloat16 ? FO_BF16 : weights->w_hh.type};
-    if (shape->kind == FO_RNN) {
+    if (cell->type == FO_S8) {
+        fo_cell_make_dynamic(cell, weights, &failed);
+    } else if (shape->kind == FO_RNN) {
         add_stage(cell, weights, FO_STEP_RNN, 0, 1, &failed);
     } else if (shape->kind == FO_LSTM) {
         add_stage(cell, weights, FO_STEP_LSTM, 0, 4, &failed);
     } else if (shape->reset_after) {
         add_stage(cell, weights, FO_STEP_GRU, 0, 3, &failed);
-        cell->bias_n = zeroed(cell->blocks * kn->vl, sizeof(float), &failed);
+        cell->bias_n = fo_cell_zeros(cell->blocks * kn->vl, sizeof(float), &failed);
         if (weights->b_hh && !failed) memcpy(cell->bias_n, weights->b_hh + 2 * hidden, (size_t)hidden * sizeof(float));
     } else {
         add_stage(cell, weights, FO_STEP_GRU_RESET, 0, 2, &failed);
@@ -131,6 +133,7 @@ void fo_cell_free(fo_cell *cell) {
         fo_rounded_weights_free(&cell->stage[i].h);
     }
     fo_rounded_weights_free(&cell->hr);
+    fo_qlinear_free(cell->of_x), fo_qlinear_free(cell->of_h);
     fo_free(cell->bias_n);
     fo_free(cell->peephole);
     fo_free(cell->w_hr);
@@ -193,7 +196,7 @@ void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at
                           .kx = sums ? 0 : inputs,
                           .h = io->h,
                           .ldh = io->ldh,
-                          .kh = outputs,
+                          .kh = cell->of_h ? 0 : outputs,
                           .wx = stage->wx,
                           .wh = stage->wh,
                           .w_type = cell->type,
@@ -281,6 +284,7 @@ static void round_operands(const fo_cell *cell, ptrdiff_t batch, const fo_cell_i
 fo_status fo_cell_run(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io) {
     const fo_cell_shape *s = &cell->s;
     if (!batch) return FO_OK;
+    if (cell->of_h) return fo_dynamic_step(cell, batch, io);
     const ptrdiff_t between = fo_cell_between(cell, batch);
     const ptrdiff_t rounded = cell->type == FO_BF16 ? batch * (s->inputs + s->outputs + s->hidden) : 0;
     cell_run run = {.cell = cell, .job = {.io = *io, .m = batch}};

@@ -29,6 +29,7 @@ struct fo_cell {
     bool projects;
     void *w_hr;
     fo_rounded_weights hr; /* in its place, of bfloat16 */
+    fo_qlinear *of_x, *of_h; /* products by int8 weights, columns as kernels/rnn.h has them; else NULL */
 };
 
 /* ---- one step -------------------------------------------------------------------------------------------------- */
@@ -75,6 +76,15 @@ bool fo_cell_rounded_projection(fo_cell *cell, const fo_weights *w_hr);
 void fo_cell_rounded_stage(const fo_cell *cell, const step_stage *stage, const step_job *job, const fo_step_args *g);
 /* Columns j .. j+n-1 of the projection, and their rounding. */
 void fo_cell_rounded_project(const fo_cell *cell, const step_job *job, ptrdiff_t j, ptrdiff_t n);
+
+/* Zeros for `count` elements; sets *failed where memory is short. */
+void *fo_cell_zeros(ptrdiff_t count, size_t each, bool *failed);
+
+/* Cells of int8 weights (dynamic.c): their one stage, without products of its own; and sequences of one layer, or a
+ * step, of them. */
+void fo_cell_make_dynamic(fo_cell *cell, const fo_cell_weights *weights, bool *failed);
+fo_status fo_dynamic_sequence(const fo_sequence *s);
+fo_status fo_dynamic_step(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io);
 
 /* Floats of `between` for m rows. */
 ptrdiff_t fo_cell_between(const fo_cell *cell, ptrdiff_t m);

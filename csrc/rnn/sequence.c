@@ -423,6 +423,7 @@ fo_status fo_sequence_run(const fo_sequence *s) {
     sequence_run run = {.s = s};
     ptrdiff_t between = 0;
     if (!s->batch) return FO_OK;
+    if (s->cells[0]->of_h) return fo_dynamic_sequence(s);
     measure(&run);
     for (int i = 0; i < s->layers * s->directions; i++) {
         run.outputs = max_(run.outputs, s->cells[i]->s.outputs);

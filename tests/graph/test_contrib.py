@@ -539,7 +539,7 @@ def test_gather_from_blocks_of_a_few_bits(bits, zeros, shape):
 
 @pytest.mark.parametrize("each", [False, True])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_dynamic_quantize_lstm(each, dtype):
+def test_dynamic_quantize_lstm(isa, each, dtype):
     hidden, size, shape, zero = 4, 3, (1, 16) if each else (1,), 0 if each else 3
     constants = {
         "w": eight(dtype, 1, size, 4 * hidden),

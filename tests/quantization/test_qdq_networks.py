@@ -153,7 +153,7 @@ def test_what_stays_float_is_named(kind):
     wide = np.uint16 if kind == "x16" else np.uint8
     x = net.dequantize(net.quantize("x", 0.01, 120, wide), 0.01, 120, wide)
     if kind == "uint8":
-        w = net.weights(4, 6, 1, 1, dtype=np.uint8, zero=3)
+        w = net.weights(6, 1, 1, 1, dtype=np.uint8, zero=3)
     elif kind == "floats":
         w = net.constant(net.rng.standard_normal((4, 6, 1, 1)).astype(np.float32))
     elif kind == "blocks":
@@ -161,7 +161,8 @@ def test_what_stays_float_is_named(kind):
         w = net.add("DequantizeLinear", q, np.full((4, 2, 1, 1), 0.1, np.float32), axis=1, block_size=3)
     else:
         w = net.weights(4, 6, 1, 1)
-    proto = net.model({"x": (np.float32, (1, 6, 5, 5))}, net.add("Conv", x, w), opset=21)
+    y = net.add("Conv", x, w, group=6 if kind == "uint8" else 1)
+    proto = net.model({"x": (np.float32, (1, 6, 5, 5))}, y, opset=21)
     model, x = fo.load_onnx(proto), np.random.default_rng(0).standard_normal((1, 6, 5, 5)).astype(np.float32)
     want = runtime(proto, x, fused=False)[0]
     np.testing.assert_allclose(model(x), want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
@@ -173,6 +174,25 @@ def test_what_stays_float_is_named(kind):
     }
     assert any(r.kind == "8-bit layers" and reasons[kind] in r.reason for r in model.explain().refusals)
     assert "conv2d" in kinds(model, x)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("each", [False, True])
+def test_weights_with_zero_points(isa, dtype, each, tmp_path):
+    """That do not fit int8 without: of uint8, and of int8."""
+    net, zero = Net(), 90 if dtype == np.uint8 else -77
+    w = net.weights(9, 5, 3, 3, dtype=dtype, zero=zero, each=each)
+    y = net.between(net.add("Conv", net.dequantize("x", 0.05, 131), w, net.bias(9), pads=[1] * 4), 0.4171, 120)
+    y = net.add("Reshape", y, np.int64([0, -1]))
+    y = net.add("MatMul", y, net.weights(9 * 56, 13, axis=1, dtype=dtype, zero=zero, each=each))
+    proto = net.model({"x": (np.uint8, (2, 5, 7, 8))}, net.quantize(y, 4.0311), types=[np.uint8])
+    model, x = fo.load_onnx(proto), some_bytes((2, 5, 7, 8), np.uint8)
+    y = model(x)
+    off = np.abs(y.astype(int) - runtime(proto, x, fused=False)[0])
+    assert off.max() <= 1 and np.count_nonzero(off) <= 2 and np.ptp(y.astype(int)) > 12
+    assert [kind for kind in kinds(model, x) if kind != "copy"] == ["qconv2d", "qlinear"]
+    model.save(tmp_path / "net.fo")
+    np.testing.assert_array_equal(fo.load(tmp_path / "net.fo")(x), y)
 
 
 def small_network():
@@ -349,12 +369,12 @@ def test_a_mean_without_its_axes():
 # ---- quantised as they come --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("zero", [0, 7])
+@pytest.mark.parametrize("zero", [0, 7, 141])
 @pytest.mark.parametrize("each", [False, True])
 def test_dynamic_products(isa, threads, each, zero):
     net, shape = Net(), (3, 5, 40)
     net.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]))
-    info = (0, 120) if zero else (-127, 127)
+    info = {0: (-127, 127), 7: (0, 120), 141: (0, 255)}[zero]
     w = net.rng.integers(*info, (40, 21), np.uint8 if zero else np.int8, endpoint=True)
     scale, zeros = np.full(21 if each else (), 0.01, np.float32), np.full(21 if each else (), zero, w.dtype)
     y = net.add("Cast", net.add("MatMulInteger", "q", w, "z", zeros), to=1)
@@ -414,8 +434,30 @@ def test_dynamic_convolutions_and_asymmetric_products(threads):
     model = fo.load_onnx(proto)
     want = runtime(proto, x, fused=False)[0]
     np.testing.assert_allclose(model(x), want, rtol=0, atol=0.01 * np.abs(want).max())
-    assert set(kinds(model, x)) <= {"requantize", "conv2d", "linear", "copy"}
-    assert sum("sums are those of floats" in r.reason for r in model.explain().refusals) == 2
+    assert set(kinds(model, x)) <= {"qconv2d", "qlinear", "copy"}
+
+
+@pytest.mark.parametrize(
+    "known, reshaped, form", [(1, 0, (1, 6, 1, 1)), (1, 1, (6,)), (1, 0, (6,)), (1, 0, (1,)), (0, 1, (6,))]
+)
+def test_a_bias_that_is_quantised_as_it_comes(known, reshaped, form):
+    """As older tools write it: whole numbers of sums, added before the cast. Others have another for each column."""
+    net, shape = Net(), (1, 8, 9, 6)
+    net.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]))
+    w = net.rng.integers(0, 255, (6, 8, 3, 3), np.uint8)
+    bias = net.rng.standard_normal(form).astype(np.float32)
+    scale = np.float32(0.01)
+    given = net.add("Div", bias if known else "b", net.add("Mul", "s", scale))
+    given = net.add("Cast", net.add("Floor", given), to=6)
+    given = net.add("Reshape", given, np.int64([1, -1, 1, 1])) if reshaped else given
+    y = net.add("Add", net.add("ConvInteger", "q", w, "z", np.uint8(100), pads=[1] * 4), given)
+    y = net.add("Mul", net.add("Cast", y, to=1), net.add("Mul", "s", scale))
+    inputs = {"x": (np.float32, shape)} | ({} if known else {"b": (np.float32, bias.shape)})
+    proto = net.model(inputs, net.add("Relu", y))
+    arrays = [np.random.default_rng(1).standard_normal(shape).astype(np.float32)] + ([] if known else [bias])
+    model, want = fo.load_onnx(proto), runtime(proto, *arrays, fused=False)[0]
+    np.testing.assert_allclose(model(*arrays), want, rtol=1e-4, atol=1e-3 * np.abs(want).max())
+    assert ("qconv2d" in kinds(model, *arrays)) == bool(known and (reshaped or form == (1, 6, 1, 1)))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

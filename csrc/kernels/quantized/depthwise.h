@@ -201,7 +201,7 @@ INLINE void depthwise_end_sums(const byte_segment *s, ptrdiff_t o, const vi sums
 }
 
 /* Adds the products of the piece to the sums of all outputs. */
-static __attribute__((noinline)) void depthwise_piece(byte_segment *s) {
+static void depthwise_piece(byte_segment *s) {
     const fo_byte_patches *p = &s->d->p;
     for (ptrdiff_t o = 0; o < s->n; o++) {
         vi acc[4];

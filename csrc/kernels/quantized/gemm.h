@@ -59,14 +59,34 @@ INLINE const int8_t *byte_steps(const fo_dtype type, const int mr, const int nv,
     return b;
 }
 
-/* What sums start with: of x's zero point, or that of each row; of floats 0. */
+/* What sums start with: of x's zero point, or that of each row, and of the weights'; of floats 0. */
 INLINE void byte_start(const fo_dtype type, const fo_byte_gemm_args *g, const int mr, const int nv,
                        vi acc[][BYTE_VECTORS], ptrdiff_t i, ptrdiff_t j) {
     UNROLL_FOR (int r = 0; r < mr; r++)
         UNROLL_FOR (int v = 0; v < nv; v++) {
             const vi start = type == FO_BF16 ? v_iset1(0) : v_iload(g->ep.start + j + v * VL);
             acc[r][v] = type != FO_BF16 && g->row_zero ? v_imul(start, v_iset1(g->row_zero[i + r])) : start;
+            if (type == FO_BF16 || !g->row_sums) continue;
+            acc[r][v] = v_iadd(acc[r][v], v_imul(v_iload(g->ep.w_zero + j + v * VL), v_iset1(g->row_sums[i + r])));
         }
+}
+
+static void byte_row_sums(const fo_byte_gemm_args *g, int32_t *sums) {
+    const vi ones = v_dot_weights(v_iset1(0x01010101), 0);
+    const ptrdiff_t bytes = 4 * PHASES * g->k;
+    int32_t lanes[VL];
+    for (ptrdiff_t i = 0; i < g->m; i++) {
+        vi sum = v_iset1(0);
+        for (ptrdiff_t s = 0; s < g->segments; s++) {
+            const uint8_t *a = g->a + i * g->lda + s * g->segment;
+            ptrdiff_t left = bytes;
+            for (; left >= QUADS; left -= QUADS, a += QUADS) v_dot(sum, v_iload(a), ones);
+            if (left) v_dot(sum, v_load_quads_tail(a, left), ones);
+        }
+        v_istore(lanes, sum);
+        sums[i] = 0;
+        for (int l = 0; l < VL; l++) sums[i] += lanes[l];
+    }
 }
 
 /* From registers to C: all columns of a tile. */

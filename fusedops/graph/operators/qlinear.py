@@ -2,10 +2,10 @@
 
 A node's attributes have the quantisations, pairs of scale and zero point: ``x_q`` of its input, ``residual_q`` of its
 residual and ``y_q`` of its result, whose type is ``y_type``. Without one the tensor is float32; a product quantises
-floats as they come (dynamic). Weights are int8 with zero point 0; their scales, one for each output channel, are an
-input. ``product_q`` and ``product_type``: a product with its bias is rounded to these bytes before a residual is added.
-``nudge``, in units of the scale of what products are rounded to first, is added to the size of each product and its
-bias, so that results are those of kernels that round twice.
+floats as they come (dynamic). Weights are int8; their scales, one for each output channel, are an input. ``w_zero``:
+the zero points of those that do not fit int8 without. ``product_q`` and ``product_type``: a product with its bias is
+rounded to these bytes before a residual is added. ``nudge``, in units of the scale of what products are rounded to
+first, is added to the size of each product and its bias, so that results are those of kernels that round twice.
 """
 
 import math
@@ -23,6 +23,17 @@ from ..steps.tensor import broadcast, channels_last, in_order_of, row_major, sam
 from . import conv_geometry, pool
 from .conv import convolution, convolution_shape
 from .schema import Inference, Kernel, Operator, Traits, broadcast_shape, same_shape
+
+
+def as_int8(q, zero, axis):
+    """(uint8 or int8 weights as int8, a zero point for each output, those of an axis): None where weights less theirs
+    fit; uint8 ones and their zero points are moved by 128."""
+    low = np.iinfo(q.dtype).min + 128
+    each = np.broadcast_to(np.int16(0) if zero is None else zero.reshape(-1).astype(np.int16), q.shape[axis])
+    less = q.astype(np.int16) - each.reshape([-1 if a == axis else 1 for a in range(q.ndim)])
+    if not less.size or less.min() >= -128 and less.max() <= 127:
+        return less.astype(np.int8), None
+    return (q.astype(np.int16) - low).astype(np.int8), (each - low).astype(np.int8)
 
 
 def real(node, name, x):
@@ -81,12 +92,17 @@ def _product(node, x, w_scale, bias, axes, sums):
     return y + np.copysign(node.attrs["nudge"].reshape(each) * np.float32(first[0]), y)
 
 
+def _less_zero(node, w):
+    zero = node.attrs.get("w_zero")
+    return w.astype(np.float64) - (0 if zero is None else zero.reshape(-1, *[1] * (w.ndim - 1)))
+
+
 def _conv(node, x, w, bias, w_scale):
-    return _product(node, x, w_scale, bias, x.ndim - 2, lambda x: convolution(node, x, w.astype(np.float64)))
+    return _product(node, x, w_scale, bias, x.ndim - 2, lambda x: convolution(node, x, _less_zero(node, w)))
 
 
 def _linear(node, x, w, bias, w_scale):
-    return _product(node, x, w_scale, bias, 0, lambda x: x @ w.T.astype(np.float64))
+    return _product(node, x, w_scale, bias, 0, lambda x: x @ _less_zero(node, w).T)
 
 
 def _conv_shape(node, x, w, *others):
@@ -111,7 +127,7 @@ def _layer(p: LoweringContext, node, make, **options):
 def _prepared(node):
     """Whether the layer is one that users make: it has a quantised input, and is rounded once."""
     once = node.attrs.get("nudge") is None or node.attrs.get("y_q") is None
-    return node.attrs.get("x_q") and once and node.attrs.get("product_q") is None
+    return node.attrs.get("x_q") and once and not any(name in node.attrs for name in ("product_q", "w_zero"))
 
 
 def _packed_layer(p: LoweringContext, node, window=None):
@@ -119,7 +135,9 @@ def _packed_layer(p: LoweringContext, node, window=None):
     convolution."""
     w, bias, scale = map(p.data, node.inputs[1:4])
     ends = [tuple(q) if (q := node.attrs.get(name)) else None for name in ("x_q", "residual_q", "y_q")]
-    rounds = dict(nudge=node.attrs.get("nudge") if ends[2] else None, product_q=_product_q(node))
+    rounds = dict(
+        nudge=node.attrs.get("nudge") if ends[2] else None, product_q=_product_q(node), w_zero=node.attrs.get("w_zero")
+    )
 
     def make():
         activation = p.activation(node, len(w))
@@ -189,6 +207,7 @@ def _pixels_together(node, w, x, y, window):
     plain = node.attrs.get("x_q") and not node.residual and activations.parse(node.activation, n)[3] is None
     if (
         not plain
+        or "w_zero" in node.attrs
         or window != [1, 1, 0, 0]
         or w.size != n * w.shape[1]
         or n > FEW

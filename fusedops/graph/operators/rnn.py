@@ -1,14 +1,18 @@
 """RNN, LSTM and GRU as recurrent layers: the directions side by side."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ... import activations
+from ..._core import BYTE_STEPS_OF_ZEROS
+from ...dynamic_lstm import Weights, dynamic_lstm
 from ...recurrent import GRU, LSTM, RNN
 from ..ir.float16 import as_float16_weights
 from ..ir.graph import Node
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import Buffer, TensorView, row_major
-from .qlinear import requantized
+from .qlinear import as_int8, requantized
 from .schema import Inference, Kernel, NumPyOnly, Operator, always, same_shape
 
 
@@ -159,7 +163,7 @@ def _recurrent_shape(node, x, w, r, *optional):
     batch_first, hidden = node.attrs.get("layout", 0), r.shape[-1]
     if (
         len(x.shape) != 3
-        or w.shape != (w.shape[0], {"RNN": 1, "GRU": 3, "LSTM": 4}[node.op] * hidden, x.shape[2])
+        or w.shape != (w.shape[0], {"RNN": 1, "GRU": 3}.get(node.op, 4) * hidden, x.shape[2])
         or r.shape != (*w.shape[:2], hidden)
     ):
         raise ValueError(f"weights of shape {w.shape} and {r.shape} do not fit")
@@ -179,6 +183,7 @@ def _recurrent_shape(node, x, w, r, *optional):
 
 
 _DEFAULTS = {"RNN": ["Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"]}
+_DEFAULTS["DynamicLSTM"] = _DEFAULTS["LSTM"]
 
 
 def _lower(p: LoweringContext, node):
@@ -196,14 +201,53 @@ def _lower(p: LoweringContext, node):
         or any(v and a is None for v, a in zip(given, (b, peephole), strict=True))
     ):
         return False
-    layer = p.layer(node.name, lambda: _layer(node, w, r, b, peephole, *gates))
+    return _add_sequence(p, node, p.layer(node.name, lambda: _layer(node, w, r, b, peephole, *gates)), w, r)
+
+
+def _lower_dynamic(p: LoweringContext, node):
+    """As _lower, of int8 weights."""
+    given = [node.input(i) for i in (1, 2, 3, 7, 8, 9, 10, 11)]
+    w, r, b, peephole, *scales = map(p.data, given)
+    gates = _gates(node, w)
+    if (
+        any(v and a is None for v, a in zip(given, (w, r, b, peephole, *scales), strict=True))
+        or gates is None
+        or gates[1:] != (1, 0)
+        or not node.attrs.get("clip", 1) > 0
+        or node.attrs.get("input_forget", 0)
+        or max(w.shape[2], r.shape[2]) > BYTE_STEPS_OF_ZEROS
+    ):
+        return False
+
+    def make():
+        options = {name: node.attrs.get(name) for name in ("clip", "cell_clip")}
+        given = _rows_of_int8(w, *scales[:2]), _rows_of_int8(r, *scales[2:])
+        direction = node.attrs.get("direction", "forward")
+        return dynamic_lstm(*given, b, peephole, direction=direction, activations=gates[0], **options)
+
+    return _add_sequence(p, node, p.layer(node.name, make), w, r)
+
+
+def _rows_of_int8(w, scale, zero):
+    """Weights of 8 bits, (directions, rows, inputs), with one scale and zero point a direction or a row."""
+    rows = w.reshape(-1, w.shape[2])
+    scale, zero = (
+        a if a is None else np.broadcast_to(a.reshape(len(w), -1), w.shape[:2]).reshape(-1) for a in (scale, zero)
+    )
+    rows, zero = as_int8(rows, zero, 0)
+    zero = zero if zero is None else zero.reshape(w.shape[:2])
+    return Weights(rows.reshape(w.shape), np.ascontiguousarray(scale.reshape(w.shape[:2])), zero)
+
+
+def _add_sequence(p: LoweringContext, node, layer, w, r):
+    """Adds the step of a layer with weights of these shapes; True."""
     x, batch_first = p.at(node.inputs[0]), node.attrs.get("layout", 0)
     x = _swapped(x) if batch_first else x
     x = x if x.strides[2] == 1 else p.dense(node, x, row_major(x.shape))
     (steps, batch), directions, hidden = x.shape[:2], w.shape[0], r.shape[2]
     y = p.new((steps, batch, directions * hidden))
     h0, c0 = (_state(p, node, node.input(i), batch_first) for i in (5, 6))
-    last = [p.new((directions, batch, hidden)) for _ in range(1 + (node.op == "LSTM"))]
+    last = [p.new((directions, batch, hidden)) for _ in range(1 + node.op.endswith("LSTM"))]
     hn, cn = (*last, None)[:2]
     lengths = _lengths(p, node, steps, int(bool(batch_first))) if node.input(4) else None
     p.add("recurrent", node, layer=layer, x=x, y=y, h0=h0, c0=c0, hn=hn, cn=cn, lengths=lengths)
@@ -299,6 +343,27 @@ def _swapped(t):
     )
 
 
+def _dynamic_shape(node, x, w, r, b, lengths, h0, c0, p, *scales):
+    for given in scales:
+        if given is not None and given.shape not in (w.shape[:1], w.shape[:2]):
+            raise ValueError(
+                f"scales and zero points of shape {given.shape} must have {w.shape[:1]} or {w.shape[:2]}: one a "
+                f"direction, or one a gate"
+            )
+    return _recurrent_shape(node, x, w, r, b, lengths, h0, c0, p)
+
+
+def _dynamic_lstm(node, x, w, r, b, lengths, h0, c0, p, *scales):
+    """x and h are quantised for their own ranges before they meet int8 weights."""
+    each = [s if s is None else s.reshape(len(w), -1, 1) for s in scales]
+    w, r = (
+        (a.astype(np.float32) - (0 if zero is None else zero.astype(np.float32))) * scale
+        for a, scale, zero in ((w, *each[:2]), (r, *each[2:]))
+    )
+    node = replace(node, op="LSTM", attrs=node.attrs | {"dynamic": 1})
+    return RECORDS["LSTM"].evaluate(node, requantized(x), w, r, b, lengths, h0, c0, p)
+
+
 def _sequence(step, *gates, count):
     return Operator(
         _recurrent(step, count, list(gates)),
@@ -312,6 +377,12 @@ RECORDS = {
         lambda node, lengths, x: _checked_lengths(node, lengths, x.shape[node.attrs["axis"]]),
         Inference(same_shape, dtype=always(np.int64)),
         NumPyOnly("a check of a few numbers"),
+        None,
+    ),
+    "DynamicLSTM": Operator(
+        _dynamic_lstm,
+        Inference(_dynamic_shape, dtype=always(np.float32)),
+        Kernel(_lower_dynamic, "constant weights of 8 bits, functions of the gates that layers have"),
         None,
     ),
     "GRU": _sequence(_gru_step, "Sigmoid", "Tanh", count=3),

@@ -137,30 +137,11 @@ def _read_embeddings(r: GraphBuilder, node):
     read_embeddings(r, Node(node.op, node.name, [*node.inputs[:2], *tables, node.input(7)], outputs, node.attrs))
 
 
-def _weights(r, node, i, scale):
-    """Weights (directions, inputs, gates) as reals (directions, gates, inputs); one scale a direction, or one a gate
-    too."""
-    each = r.constant(f"{node.name}.each", [0, 1, -1])
-    scales = r.node("Reshape", node, node.inputs[scale], each)
-    w = r.node("Cast", node, node.inputs[i], to=1)
-    if node.input(scale + 1):
-        w = r.node("Sub", node, w, r.node("Cast", node, r.node("Reshape", node, node.inputs[scale + 1], each), to=1))
-    return moved(r, node, r.node("Mul", node, w, scales), -1, -2)
-
-
 def _read_lstm(r: GraphBuilder, node):
     """An LSTM whose inputs and states are quantised for their own range before they meet weights of 8 bits."""
-    x = r.node("DequantizeLinear", node, *r.node("DynamicQuantizeLinear", node, node.inputs[0], outputs=3))
-    rest = node.inputs[3:8]
-    r.add(
-        Node(
-            "LSTM",
-            node.name,
-            [x, _weights(r, node, 1, 8), _weights(r, node, 2, 10), *rest],
-            node.outputs,
-            node.attrs | {"dynamic": 1},
-        )
-    )
+    w, recurrent = (moved(r, node, node.inputs[i], -1, -2) for i in (1, 2))  # directions, inputs, gates
+    inputs = [node.inputs[0], w, recurrent, *(node.input(i) for i in range(3, 12))]
+    r.add(Node("DynamicLSTM", node.name, inputs, node.outputs, node.attrs))
 
 
 def _read_bits(r: GraphBuilder, node):
@@ -195,7 +176,7 @@ RECORDS = {
     f"com.microsoft.{name}": record
     for name, record in {
         "DequantizeLinear": _plain("DequantizeLinear"),
-        "DynamicQuantizeLSTM": Rewrite(_read_lstm, ("DynamicQuantizeLinear", "DequantizeLinear", "LSTM")),
+        "DynamicQuantizeLSTM": Rewrite(_read_lstm, ("DynamicLSTM",)),
         "DynamicQuantizeMatMul": Rewrite(_read_dynamic_matmul, ("DynamicQuantizeLinear", "MatMulInteger")),
         "MatMulIntegerToFloat": Rewrite(_read_matmul, ("MatMulInteger",)),
         "MatMulNBits": Rewrite(_read_bits, ("MatMulBits",)),

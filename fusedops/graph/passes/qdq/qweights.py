@@ -1,0 +1,70 @@
+"""Weights of layers in int8: what kernels take of int8 and uint8 ones, and whether it pays."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .... import _core
+from ...inference import cost
+from ...ir.dtypes import INT8
+from ...ir.graph import Node
+from ...operators.qlinear import as_int8
+
+
+class Weights(NamedTuple):
+    """int8 weights with a scale and, where less their zero points they do not fit int8, a zero point for each output;
+    the node that makes floats of them."""
+
+    w: np.ndarray
+    scale: np.ndarray
+    zero: np.ndarray | None
+    node: Node | None = None
+
+
+def weights(context, value, axis):
+    """The Weights of a float value, or why there are none."""
+    node = context.producers.get(value)
+    if node is None or node.op != "DequantizeLinear":
+        return "its weights are floats"
+    q, scale, zero = (context.graph.constant(node, i) for i in range(3))
+    if q is None or scale is None or node.input(2) and zero is None:
+        return "its weights are not constant"
+    if q.dtype not in INT8 or scale.dtype != np.float32:
+        return f"its weights have type {q.dtype}, with scales of {scale.dtype}"
+    if node.attrs.get("block_size", 0):
+        return "its weights have a scale a block"
+    if axis >= q.ndim:
+        return "its weights are not one matrix"
+    if scale.size > 1 and node.attrs.get("axis", 1) % q.ndim != axis:
+        return "its weights have scales for another axis than that of its output channels"
+    if not positive(scale):
+        return "a scale of its weights is not positive"
+    w, zero = as_int8(q, zero, axis)
+    found = Weights(w, np.ascontiguousarray(np.broadcast_to(scale.reshape(-1), q.shape[axis])), zero, node)
+    return too_long(found) or found
+
+
+def too_long(given):
+    """Why sums may not fit 32 bits, or ""."""
+    most = _core.BYTE_STEPS if given.zero is None else _core.BYTE_STEPS_OF_ZEROS
+    return f"its sums have more than {most} products" if given.w.size // max(len(given.scale), 1) > most else ""
+
+
+def positive(scales):
+    """Whether all are normal numbers above 0."""
+    return np.all((scales >= np.finfo(np.float32).tiny) & np.isfinite(scales))
+
+
+def is_depthwise(node, w):
+    """Whether each channel of an image has one filter."""
+    return w.ndim > 2 and w.shape[1] == 1 and node.attrs.get("group", 1) == len(w) > 1
+
+
+def float_gain(context, node, w):
+    """How many times as fast a layer with weights of this shape is predicted to be in float32; 0 where it is not, or
+    where shapes are not known."""
+    x, y = context.shape(node.inputs[0]), context.shape(node.output)
+    if x is None or y is None or not all((*x, *y)) or "Conv" in node.op and len(x) > 4 or _core.has_dot_product():
+        return 0  # with a dot product of bytes no layer is faster in float32
+    gain = cost.unquantized(node, x, y, w)
+    return gain if gain > 1 else 0
