@@ -28,8 +28,8 @@ typedef struct {
 typedef struct {
     const float *w_scale, *bias;
     const int8_t *w_zero;
-    /* for each output, in units of what `product` or y is rounded to, what is added to the size of a product with its
-     * bias before it is rounded to a byte; NULL: nothing. So results are those of kernels that round twice. */
+    /* for each output; NULL: nothing. Products and bias, a whole number of sums, are times a multiplier of 31 bits and
+     * rounded twice: half of the last bit of the first rounding, in units of what `product` or y is rounded to */
     const float *nudge;
     fo_quantization x, residual, y;
     /* of uint8: what a product with its bias is rounded to before a residual of bytes is added; scale 0: nothing */

@@ -9,8 +9,8 @@
 #include "table.h"
 #include "../quantized.h"
 
-/* What becomes of a sum: y = activation(residual_scale * (residual - residual_zero) + (sum * scale + bias)), where
- * nudge is added to the size of what stands in the last brackets, a float, or rounded and saturated to a byte.
+/* What becomes of a sum: y = activation(residual_scale * (residual - residual_zero) + (sum * scale + bias)), a float
+ * or rounded and saturated to a byte. nudge: sums start with their bias, and `bias` is what scale lacks (eb_twice).
  * Operations of floats in this order, a multiply-add rounding once, so that all sets have the same bits. */
 typedef struct {
     const int32_t *start;      /* what sums start with; with row_zero the sums of weights; a channel, whole vectors */

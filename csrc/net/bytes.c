@@ -16,9 +16,27 @@ static double unit_of(const fo_byte_plan *plan) {
     return plan->y.scale && fo_in_registers(&plan->act) ? plan->y.scale : 1;
 }
 
-/* That of products with their bias: of what they are rounded to first. */
+/* That of products with their bias: of what they are rounded to first, if that comes before all else. */
 static double unit_of_products(const fo_byte_plan *plan) {
     return plan->product.scale ? plan->product.scale : unit_of(plan);
+}
+static bool are_rounded(const fo_byte_plan *plan) {
+    return plan->product.scale || (plan->y.scale && fo_in_registers(&plan->act));
+}
+
+/* A multiplier as LiteRT has it, of 31 bits. */
+static double multiplier_of(double scale) {
+    int exponent;
+    const double part = frexp(scale, &exponent);
+    return ldexp(round(ldexp(part, 31)), exponent - 31);
+}
+
+/* Results that are rounded twice, whose bias is a whole number of sums: its part of what they start with. */
+static int32_t make_twice(fo_byte_plan *plan, const fo_quantized *q, ptrdiff_t o, ptrdiff_t at) {
+    const double sum = (double)q->x.scale * q->w_scale[o], scale = multiplier_of(sum / unit_of_products(plan));
+    plan->scale[at] = within_floats(scale), plan->bias[at] = (float)(scale - plan->scale[at]);
+    plan->nudge[at] = q->nudge[o];
+    return q->bias ? (int32_t)between(rint(q->bias[o] / sum), INT32_MIN, INT32_MAX) : 0;
 }
 
 static void make_bias(fo_byte_plan *plan, const fo_quantized *q) {
@@ -30,24 +48,25 @@ static void make_bias(fo_byte_plan *plan, const fo_quantized *q) {
 }
 
 static void make_constants(fo_byte_plan *plan, const fo_quantized *q) {
-    const double unit = unit_of_products(plan), x_scale = q->x.scale ? q->x.scale : 1,
-                 rounded = plan->product.scale ? plan->product.scale : plan->y.scale;
+    const double unit = unit_of_products(plan), x_scale = q->x.scale ? q->x.scale : 1;
     double largest = 0;
     for (ptrdiff_t o = 0; o < plan->groups * plan->n; o++) {
         const ptrdiff_t at = o / plan->n * plan->columns + o % plan->n;
         plan->scale[at] = within_floats(x_scale * q->w_scale[o] / unit);
         plan->bias[at] = q->bias ? (float)(q->bias[o] / unit) : 0;
         if (plan->slopes) plan->slopes[at] = q->act.slopes[o];
-        if (plan->nudge) plan->nudge[at] = (float)(q->nudge[o] * rounded / unit);
         const double most =
             fabs(plan->scale[at]) * (255.0 * (plan->w_zero ? 255 : 128) * plan->k) + fabs(plan->bias[at]);
         if (most > largest || isnan(most)) largest = most; /* NaN stays: no result is known to fit */
+        if (!plan->nudge) continue;
+        const int32_t bias = make_twice(plan, q, o, at);
+        for (int s = 0; s < 2; s++) plan->start[s][at] = bias;
     }
     if (plan->product.scale) largest = 255 * unit / unit_of(plan);
     plan->largest = largest + 255 * q->residual.scale / unit_of(plan);
     for (int s = 0; q->x.scale && s < 2; s++) {
         const int32_t zero = q->x.zero_point + fo_byte_offset(plan->kn, s ? FO_S8 : FO_U8);
-        for (ptrdiff_t at = 0; at < plan->groups * plan->columns; at++) plan->start[s][at] = -zero * plan->sums[at];
+        for (ptrdiff_t at = 0; at < plan->groups * plan->columns; at++) plan->start[s][at] -= zero * plan->sums[at];
     }
 }
 
@@ -161,7 +180,7 @@ bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrd
     plan->sums = channels(plan, &failed);
     for (int s = 0; s < 2; s++) plan->start[s] = channels(plan, &failed);
     if (q->act.slopes) plan->slopes = channels(plan, &failed);
-    if (q->nudge) plan->nudge = channels(plan, &failed);
+    if (q->nudge && q->x.scale && are_rounded(plan)) plan->nudge = channels(plan, &failed);
     if (q->w_zero) plan->w_zero = channels(plan, &failed);
     if (!plan->w || failed) return false;
     for (ptrdiff_t o = 0; q->w_zero && o < groups * n; o++) plan->w_zero[o / n * plan->columns + o % n] = -q->w_zero[o];

@@ -16,6 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import oracle
+import q_oracle
 from oracle import Approx, U
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -729,10 +730,12 @@ def quantized(kind, name, integers, x, w, sums, axis, clips):
     def spread(v):
         return v.astype(np.float32).reshape([-1 if a == axis else 1 for a in range(sums.ndim)]).astype(np.float64)
 
-    y = sums * spread(np.float64(np.float32(0.02)) * scale / np.float64(unit)) + spread(bias / np.float64(unit))
+    x_scale = np.float64(np.float32(0.02))
+    y = sums * spread(x_scale * scale / np.float64(unit)) + spread(bias / np.float64(unit))
     y = y.astype(np.float32)
     for nudge, less in itertools.product(([], [rng.uniform(0, 0.3, len(w)).astype(np.float32)]), (0, 128)):
-        nudged = y + np.copysign(spread(nudge[0]).astype(np.float32), y) if nudge else y
+        twice = (sums, spread(x_scale * scale), np.float64(unit), spread(bias))
+        nudged = q_oracle.twice(*twice, spread(nudge[0])) if nudge else y
         held = np.clip(nudged, 0, np.float32(6 / np.float64(unit))) if clips else nudged
         bytes_ = np.clip(np.rint(held) + 20, 0, 255)
         inputs = [(x ^ np.uint8(less)).view(np.float32), w.reshape(-1).view(np.float32), scale, bias, *nudge]

@@ -113,7 +113,7 @@ def _requantized(sums, scale, zero, low):
 @pytest.mark.parametrize("act, zero", [(0, 5), (1, 5), (0, -128)])
 @pytest.mark.parametrize("kind", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
 def test_rounds_as_litert(isa, kind, act, zero):
-    """Large scales, where the first of two roundings keeps few bits, and so shows."""
+    """Large scales, where the first of two roundings keeps few bits, and so shows: to the bit by products of int8."""
     rng, channels = RNG(2), 24
     x, x_zero = rng.integers(-128, 128, (1, 9, 9, channels)).astype(np.int8), -7
     deep = kind == "DEPTHWISE_CONV_2D"
@@ -143,8 +143,11 @@ def test_rounds_as_litert(isa, kind, act, zero):
     op = Op(kind, [0, 1, 2], [3], (names.get(kind, "FullyConnectedOptions"), options))
     data = write(Graph(tensors, [op], [0], [3]))
     for form in ({}, dict(fuse=False)) if act or zero == -128 else ({},):
-        y = fo.load_tflite(data, **form)(x)
+        model = fo.load_tflite(data, **form)
+        y = model(x)
         assert np.abs(y - want).max() <= 1 and np.mean(y != want) < 2e-3
+        floats = {"Conv", "Linear"} & {node.op for node in model._graph.nodes}  # faster on some sets
+        assert floats or form or np.array_equal(y, want)
 
 
 def test_integers_inside_a_network_are_those_of_the_file():

@@ -58,7 +58,7 @@ def ended(
         y, scale = y * scale, row_scale
     y = multiply_add(y, scale, F(0) if bias is None else (bias.astype(np.float64) / unit).astype(F))
     if nudge is not None:
-        y = y + np.copysign(nudge.astype(F), y)
+        y = twice(sums, x_scale * np.asarray(w_scale, F).astype(np.float64), unit, bias, nudge)
     if residual is not None and residual_q is None:
         y = multiply_add(residual, F(1 / unit), y)
     elif residual is not None:
@@ -73,6 +73,14 @@ def ended(
     least, most = limits(dtype)
     lo, hi = (np.clip(b / unit, least - y_q.zero_point, most - y_q.zero_point) for b in bounds)
     return (np.rint(np.clip(y, F(lo), F(hi))) + y_q.zero_point).astype(dtype)
+
+
+def twice(sums, scale, unit, bias, nudge):
+    """Sums and a bias in whole numbers of them, times a multiplier of 31 bits, rounded with what is added to the size;
+    halves up."""
+    part, exponent = np.frexp(scale / unit)
+    y = (sums + (0 if bias is None else np.rint(bias / scale))) * np.ldexp(np.rint(part * 2.0**31), exponent - 31)
+    return np.rint(y + np.copysign(nudge.astype(F), y) + 2.0**-24).astype(F)
 
 
 def limits(dtype):

@@ -152,8 +152,9 @@ INLINE void depthwise_pass(byte_segment *s, const eb_bounds *bounds, const int p
         }
         UNROLL_FOR (int r = 0; r < deep; r++) {
             UNROLL_FOR (int u = 0; u < 2; u++) {
-                const vf y = v_fma(v_to_float(acc[r][u]), scale[u], bias[u]);
-                acc[r][u] = saturates ? v_to_int(y) : eb_round(&b, d->ep.nudge ? eb_away(y, nudge[u]) : y);
+                const vf y = !saturates && d->ep.nudge ? eb_twice(acc[r][u], scale[u], bias[u], nudge[u])
+                                                       : v_fma(v_to_float(acc[r][u]), scale[u], bias[u]);
+                acc[r][u] = saturates ? v_to_int(y) : eb_round(&b, y);
             }
             const vi shorts = v_pack_shorts(acc[r][0], acc[r][1], b.zero);
             if (pass == 0)
@@ -227,11 +228,9 @@ INLINE void depthwise_clipped(byte_segment *s, const eb_bounds *bounds) {
         vi y[4];
         UNROLL_FOR (int v = 0; v < 4; v++) {
             const ptrdiff_t at = s->c + v * VL;
-            const vf real = v_fma(v_to_float(s->sums[o][v]), v_load(e->scale + at), v_load(e->bias + at));
-            if (e->nudge)
-                y[v] = eb_round(&b, eb_away(real, v_load(e->nudge + at)));
-            else
-                y[v] = e->saturates ? v_to_int(real) : eb_round(&b, real);
+            const vf real =
+                eb_vector(FO_S8, s->sums[o][v], e->scale + at, NULL, e->bias + at, e->nudge ? e->nudge + at : NULL);
+            y[v] = e->saturates ? v_to_int(real) : eb_round(&b, real);
         }
         const vi low = v_pack_shorts(y[0], y[1], b.zero), high = v_pack_shorts(y[2], y[3], b.zero);
         depthwise_store(s, &to, v_ixor(v_pack_bytes(low, high), b.flip));

@@ -5,7 +5,8 @@ residual and ``y_q`` of its result, whose type is ``y_type``. Without one the te
 floats as they come (dynamic). Weights are int8; their scales, one for each output channel, are an input. ``w_zero``:
 the zero points of those that do not fit int8 without. ``product_q`` and ``product_type``: a product with its bias is
 rounded to these bytes before a residual is added. ``nudge``, in units of the scale of what products are rounded to
-first, is added to the size of each product and its bias, so that results are those of kernels that round twice.
+first, is added to the size of each product and its bias, so that results are those of kernels that round twice;
+``nudge_in_bias``: the bias has it for products of floats, whose results below zero are cut off.
 """
 
 import math
@@ -86,10 +87,14 @@ def _product(node, x, w_scale, bias, axes, sums):
     each = (-1, *[1] * axes)
     y = sums(x.astype(np.float64) - zero).astype(np.float32) * (np.float32(scale) * w_scale).reshape(each)
     y = y if bias is None else y + bias.reshape(each)
-    first = node.attrs.get("product_q") or node.attrs.get("y_q")
-    if node.attrs.get("nudge") is None or first is None:
-        return y
-    return y + np.copysign(node.attrs["nudge"].reshape(each) * np.float32(first[0]), y)
+    nudge = None if node.attrs.get("nudge_in_bias") else _nudge(node)
+    return y if nudge is None else y + np.copysign(nudge.reshape(each), y)
+
+
+def _nudge(node):
+    """What is added to the size of a product before it is rounded, as a real number; None: nothing."""
+    first, nudge = node.attrs.get("product_q") or node.attrs.get("y_q"), node.attrs.get("nudge")
+    return None if first is None or nudge is None else nudge * np.float32(first[0])
 
 
 def _less_zero(node, w):
@@ -134,6 +139,7 @@ def _packed_layer(p: LoweringContext, node, window=None):
     """Another layer: one that quantises all of its floats alike, or rounds twice; window: the options of a
     convolution."""
     w, bias, scale = map(p.data, node.inputs[1:4])
+    bias = _own_bias(node, bias)
     ends = [tuple(q) if (q := node.attrs.get(name)) else None for name in ("x_q", "residual_q", "y_q")]
     rounds = dict(
         nudge=node.attrs.get("nudge") if ends[2] else None, product_q=_product_q(node), w_zero=node.attrs.get("w_zero")
@@ -151,6 +157,12 @@ def _packed_layer(p: LoweringContext, node, window=None):
         return plan
 
     return p.layer(node.name, make)
+
+
+def _own_bias(node, bias):
+    """A bias without what was added to it for products of floats."""
+    nudge = _nudge(node) if node.attrs.get("nudge_in_bias") else None
+    return bias if nudge is None or bias is None else bias - nudge
 
 
 def _product_q(node):
@@ -228,7 +240,7 @@ def _lower_together(p: LoweringContext, node, w, x, y, count):
     16 channels take a third of the time."""
     n, k = w.shape[:2]
     wide = np.kron(np.eye(count, dtype=np.int8), w.reshape(n, k))
-    given = p.data(node.inputs[3]), p.data(node.inputs[2]), node.attrs.get("nudge")
+    given = p.data(node.inputs[3]), _own_bias(node, p.data(node.inputs[2])), node.attrs.get("nudge")
     scale, bias, nudge = (a if a is None else np.tile(a, count) for a in given)
     ends = [tuple(q) if (q := node.attrs.get(name)) else None for name in ("x_q", "residual_q", "y_q")]
 

@@ -107,4 +107,4 @@ def _form(context, node):
 
 def _kept(node, conv):
     """The attributes that a layer of 8 bits has of its node."""
-    return node.attrs if conv else {name: node.attrs[name] for name in ("nudge",) if name in node.attrs}
+    return node.attrs if conv else {name: node.attrs[name] for name in ("nudge", "nudge_in_bias") if name in node.attrs}

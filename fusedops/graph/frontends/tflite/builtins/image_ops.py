@@ -76,7 +76,8 @@ def _first_rounding(r, op):
 
 
 def _never_negative(r, op):
-    """Whether results below zero are cut off, so that the bias may hold what is added to the size."""
+    """Whether results below zero are cut off, so that the bias may hold what is added to the size, for products of
+    floats."""
     y, activation = op.outputs[0], r.activations.get(op.option("FusedActivationFunction"))
     return activation in ("RELU", "RELU6") or y.quantization.zero[0] == np.iinfo(y.tensor.dtype).min
 
@@ -84,9 +85,10 @@ def _never_negative(r, op):
 def rounding(r, op, channels):
     """Attributes of a product that is rounded as LiteRT does."""
     nudge = _first_rounding(r, op)
-    if nudge is None or _never_negative(r, op) and op.input(2) is not None or not nudge.any():
+    if nudge is None:
         return {}
-    return dict(nudge=np.array(np.broadcast_to(nudge, (channels,)), np.float32))
+    in_bias = int(op.input(2) is not None and _never_negative(r, op))
+    return dict(nudge=np.array(np.broadcast_to(nudge, (channels,)), np.float32), nudge_in_bias=in_bias)
 
 
 def _conv(r, op, w, shape, kernel, groups):
