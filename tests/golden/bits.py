@@ -906,10 +906,27 @@ def dynamic_product(numbers):
     return [layer(numbers(70, 50))]
 
 
+ROUNDED = {  # what products of int8 are made of besides
+    "added to bytes": lambda numbers: dict(product_q=(0.04, 120)),
+    "of weights with zero points": lambda numbers: dict(w_zero=as_bytes(numbers, np.int8, 33)),
+    "rounded twice": lambda numbers: dict(nudge=numbers.positive(33) / 64),
+}
+
+
+def rounded_product(numbers, options):
+    layer, ends = _core.QLinearPlan(), ((0.02, 100), (0.03, 90), (0.05, 30))
+    w, scale, bias = as_bytes(numbers, np.int8, 33, 50), numbers.positive(33) / 100, numbers(33)
+    layer._pack(w, scale, bias, (0, 0.0, 0.0, None), *ends, **options(numbers))
+    x, residual = (as_bytes(numbers, np.uint8, 21, k) for k in (50, 33))
+    return [layer(x), layer(x, residual)]
+
+
 def eight_bits():
     """All sets have the same integers: a row's columns are one."""
     yield "quantize and dequantize", conversions
     yield "dynamic product", dynamic_product
+    for name, options in ROUNDED.items():
+        yield f"qlinear {name}", partial(rounded_product, options=options)
     for dtype in (np.uint8, np.int8):
         yield f"between layers {dtype.__name__}", partial(bytes_between, dtype=dtype)
     for i, m in enumerate([*range(1, 14), 25, 64]):
