@@ -17,6 +17,7 @@ typedef struct {
     const int32_t *w_zero;     /* likewise zero points of the weights, negated, or NULL */
     const float *scale, *bias; /* a channel, whole vectors */
     const float *nudge;        /* likewise, or NULL */
+    bool longer;               /* with nudge: sums may not fit the bits of a float */
     const void *residual;      /* laid out as C with its own ldr, or NULL; of bfloat16 only in products of them */
     ptrdiff_t ldr;
     fo_dtype residual_type;

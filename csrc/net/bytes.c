@@ -24,6 +24,16 @@ static bool are_rounded(const fo_byte_plan *plan) {
     return plan->product.scale || (plan->y.scale && fo_in_registers(&plan->act));
 }
 
+/* Whether all results fit 32 bits before they are held to bytes. */
+static bool fits_integers(const fo_byte_plan *plan, const fo_quantized *q) {
+    const double unit = unit_of_products(plan);
+    double largest = 0;
+    for (ptrdiff_t o = 0; o < plan->groups * plan->n; o++)
+        largest = fmax(largest,
+                       (q->x.scale * q->w_scale[o] * 255.0 * 255 * plan->k + (q->bias ? fabs(q->bias[o]) : 0)) / unit);
+    return largest < 0x1p30;
+}
+
 /* A multiplier as LiteRT has it, of 31 bits. */
 static double multiplier_of(double scale) {
     int exponent;
@@ -36,7 +46,9 @@ static int32_t make_twice(fo_byte_plan *plan, const fo_quantized *q, ptrdiff_t o
     const double sum = (double)q->x.scale * q->w_scale[o], scale = multiplier_of(sum / unit_of_products(plan));
     plan->scale[at] = within_floats(scale), plan->bias[at] = (float)(scale - plan->scale[at]);
     plan->nudge[at] = q->nudge[o];
-    return q->bias ? (int32_t)between(rint(q->bias[o] / sum), INT32_MIN, INT32_MAX) : 0;
+    const double bias = q->bias ? between(rint(q->bias[o] / sum), INT32_MIN, INT32_MAX) : 0;
+    plan->longer |= fabs(bias) + 255.0 * (plan->w_zero ? 255 : 128) * plan->k > 0x1p24;
+    return (int32_t)bias;
 }
 
 static void make_bias(fo_byte_plan *plan, const fo_quantized *q) {
@@ -80,6 +92,7 @@ fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *p) {
                           .scale = plan->scale,
                           .bias = plan->bias,
                           .nudge = plan->nudge,
+                          .longer = plan->longer,
                           .residual_type = types.residual,
                           .ldr = p->ldr,
                           .type = types.y,
@@ -180,7 +193,7 @@ bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrd
     plan->sums = channels(plan, &failed);
     for (int s = 0; s < 2; s++) plan->start[s] = channels(plan, &failed);
     if (q->act.slopes) plan->slopes = channels(plan, &failed);
-    if (q->nudge && q->x.scale && are_rounded(plan)) plan->nudge = channels(plan, &failed);
+    if (q->nudge && q->x.scale && are_rounded(plan) && fits_integers(plan, q)) plan->nudge = channels(plan, &failed);
     if (q->w_zero) plan->w_zero = channels(plan, &failed);
     if (!plan->w || failed) return false;
     for (ptrdiff_t o = 0; q->w_zero && o < groups * n; o++) plan->w_zero[o / n * plan->columns + o % n] = -q->w_zero[o];

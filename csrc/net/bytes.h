@@ -17,6 +17,7 @@ typedef struct {
     int32_t *w_zero;          /* zero points of the weights, negated, or NULL */
     float *scale, *bias, *slopes, *nudge;
     double largest; /* of the results before an activation */
+    bool longer;    /* than the bits of a float: the sums of results that are rounded twice */
     fo_quantization x, product, residual, y;
     fo_activation act;
 } fo_byte_plan;

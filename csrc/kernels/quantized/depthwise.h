@@ -152,7 +152,7 @@ INLINE void depthwise_pass(byte_segment *s, const eb_bounds *bounds, const int p
         }
         UNROLL_FOR (int r = 0; r < deep; r++) {
             UNROLL_FOR (int u = 0; u < 2; u++) {
-                const vf y = !saturates && d->ep.nudge ? eb_twice(acc[r][u], scale[u], bias[u], nudge[u])
+                const vf y = !saturates && d->ep.nudge ? eb_twice(acc[r][u], scale[u], bias[u], nudge[u], d->ep.longer)
                                                        : v_fma(v_to_float(acc[r][u]), scale[u], bias[u]);
                 acc[r][u] = saturates ? v_to_int(y) : eb_round(&b, y);
             }
@@ -228,8 +228,8 @@ INLINE void depthwise_clipped(byte_segment *s, const eb_bounds *bounds) {
         vi y[4];
         UNROLL_FOR (int v = 0; v < 4; v++) {
             const ptrdiff_t at = s->c + v * VL;
-            const vf real =
-                eb_vector(FO_S8, s->sums[o][v], e->scale + at, NULL, e->bias + at, e->nudge ? e->nudge + at : NULL);
+            const vf real = eb_vector(FO_S8, s->sums[o][v], e->scale + at, NULL, e->bias + at,
+                                      e->nudge ? e->nudge + at : NULL, e->longer);
             y[v] = e->saturates ? v_to_int(real) : eb_round(&b, real);
         }
         const vi low = v_pack_shorts(y[0], y[1], b.zero), high = v_pack_shorts(y[2], y[3], b.zero);

@@ -28,13 +28,12 @@ INLINE eb_bounds eb_start(const fo_byte_epilogue *e) {
 /* A sum as LiteRT's kernels round it: times a multiplier of 31 bits, `scale` and what it lacks, to some bits behind
  * the point, for which nudge stands, then to a whole number. What a product lacks is kept beside it, and a half of the
  * first rounding goes up: the integers are those of its kernels. */
-INLINE vf eb_twice(vi sum, vf scale, vf lacks, vf nudge) {
-    const vf most = v_set1(0x1p30f), one = v_set1(1), s = v_to_float(sum);
-    const vf y = v_min(most, v_max(v_sub(v_zero(), most), v_mul(s, scale))), whole = v_to_float(v_to_int(y));
-    vf rest = v_fma(s, lacks, v_fma(s, scale, v_sub(v_zero(), y)));
-    rest = v_fma(v_to_float(v_isub(sum, v_to_int(s))), scale, rest);
-    rest = v_add(v_sub(y, whole), v_add(rest, v_add(v_copysign(nudge, y), v_set1(0x1p-24f))));
-    return v_add(whole, v_to_float(v_to_int(v_min(one, v_max(v_sub(v_zero(), one), rest)))));
+INLINE vf eb_twice(vi sum, vf scale, vf lacks, vf nudge, const bool longer) {
+    const vf s = v_to_float(sum), whole = v_to_float(v_to_int(v_mul(s, scale)));
+    vf less = v_fnma(s, lacks, v_fnma(s, scale, whole)); /* whole less the product */
+    if (longer) less = v_fnma(v_to_float(v_isub(sum, v_to_int(s))), scale, less);
+    less = v_sub(less, v_add(v_copysign(nudge, s), v_set1(0x1p-24f)));
+    return v_sub(whole, v_to_float(v_to_int(less)));
 }
 
 /* Floats in units of y's scale as integers, less zero; NaN becomes the lowest. */
@@ -68,9 +67,9 @@ INLINE vf eb_residual(const fo_byte_epilogue *e, vf y, const void *residual, ptr
 
 /* A sum as a float: of products of int8 times scale (and that of its row), plus bias; or rounded twice. */
 INLINE vf eb_vector(const fo_dtype type, vi sum, const float *scale, const float *row_scale, const float *bias,
-                    const float *nudge) {
+                    const float *nudge, const bool longer) {
     if (type == FO_BF16) return v_add(v_as_float(sum), v_load(bias));
-    if (nudge) return eb_twice(sum, v_load(scale), v_load(bias), v_load(nudge));
+    if (nudge) return eb_twice(sum, v_load(scale), v_load(bias), v_load(nudge), longer);
     const vf y = v_to_float(sum);
     return row_scale ? v_fma(v_mul(y, v_load(scale)), v_set1(*row_scale), v_load(bias))
                      : v_fma(y, v_load(scale), v_load(bias));
@@ -139,7 +138,7 @@ INLINE void eb_activated(const fo_act_kind kind, const eb_sums *s) {
         for (ptrdiff_t j = 0; j < s->n; j += VL) {
             vf y[EB_VECTORS] = {eb_vector(s->type, v_iload(s->sums + i * s->ldt + j), s->scale + j,
                                           s->row_scale ? s->row_scale + i : NULL, s->bias + j,
-                                          s->nudge ? s->nudge + j : NULL)};
+                                          s->nudge ? s->nudge + j : NULL, s->e->longer)};
             if (s->r) y[0] = eb_residual(s->e, y[0], s->r, i * s->e->ldr + j, s->n - j);
             y[0] = v_act(kind, y[0], s->e->act.p0, s->e->act.p1,
                          kind == FO_PRELU ? v_load_tail(s->slopes + j, s->n - j) : v_zero());

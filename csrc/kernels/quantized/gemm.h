@@ -100,7 +100,7 @@ INLINE void byte_end(const fo_dtype type, const byte_stack *t, const eb_bounds *
         vf y[EB_VECTORS];
         UNROLL_FOR (int v = 0; v < nv; v++) {
             y[v] = eb_vector(type, acc[r][v], e->scale + t->j + v * VL, g->row_scale ? g->row_scale + i + r : NULL,
-                             e->bias + t->j + v * VL, e->nudge ? e->nudge + t->j + v * VL : NULL);
+                             e->bias + t->j + v * VL, e->nudge ? e->nudge + t->j + v * VL : NULL, e->longer);
             if (e->residual) y[v] = eb_residual(e, y[v], e->residual, (i + r) * e->ldr + t->j + v * VL, VL);
         }
         eb_store(e, b, nv, true, y, c, nv * VL);

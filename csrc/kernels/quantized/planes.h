@@ -53,8 +53,8 @@ INLINE void plane_outputs(const byte_plane *s, const eb_bounds *bounds, const in
                 plane_dot(acc, stride, x + i * row + 4 * t, w[0][0]);
             }
         UNROLL_FOR (int v = 0; v < 4; v++) {
-            acc[v] =
-                eb_round(&b, nudged ? eb_twice(acc[v], scale, bias, nudge) : v_fma(v_to_float(acc[v]), scale, bias));
+            acc[v] = eb_round(&b, nudged ? eb_twice(acc[v], scale, bias, nudge, s->d->ep.longer)
+                                         : v_fma(v_to_float(acc[v]), scale, bias));
         }
         v_istore(y, v_ixor(stride == 1 ? v_pack_lanes(acc, b.zero) : v_pack_pairs(acc, b.zero), b.flip));
     }
