@@ -291,7 +291,8 @@ cdef class QConv2dPlan(WindowPlan):
         fo_conv2d_free(self.plan)
 
     def _pack(self, ndarray w, ndarray w_scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation,
-              Py_ssize_t groups, bint nhwc, x_q, residual_q, y_q, ndarray nudge=None, product_q=None, ndarray w_zero=None):
+              Py_ssize_t groups, bint nhwc, x_q, residual_q, y_q, ndarray nudge=None, product_q=None,
+              ndarray w_zero=None):
         """w (oc, ic/groups, kh, kw) int8, w_scale (oc,) and bias (oc,) or None float32, contiguous.
 
         The rest as Conv2dPlan and QLinearPlan.

@@ -1,4 +1,5 @@
-"""LSTMs with int8 weights that quantise x and h as they come, as ONNX Runtime's DynamicQuantizeLSTM: layers of networks."""
+"""LSTMs with int8 weights that quantise x and h as they come, as ONNX Runtime's DynamicQuantizeLSTM does: layers of
+networks."""
 
 from typing import NamedTuple
 
