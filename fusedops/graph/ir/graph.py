@@ -87,9 +87,11 @@ class Graph:
     states: list[np.ndarray] = field(default_factory=list)
     # what the passes found of values where all inputs have one shape: the first plan need not infer it again
     known: dict = field(default_factory=dict, repr=False, compare=False)
+    # a size for each open dimension, by its name, where the reader has one: passes look at the network in these
+    example: dict = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self):
-        return [getattr(self, f.name) for f in fields(self) if f.name != "known"]
+        return [getattr(self, f.name) for f in fields(self) if f.name not in ("known", "example")]
 
     def __setstate__(self, state):
         self.__init__(*state)
@@ -134,4 +136,5 @@ class Graph:
             list(self.defaults),
             self.captures,
             list(self.states),
+            example=self.example,
         )

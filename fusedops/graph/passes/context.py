@@ -191,8 +191,11 @@ def _lengths(graph, names):
 
 
 def _example(graph, earlier):
-    """(a size for each open dimension but batches, what is then known of the graph's values): one of its own for each
-    name or, where names must agree or a table is short, one for all, so that most values are known."""
+    """(a size for each open dimension but batches, what is then known of the graph's values): the graph's own, else one
+    of its own for each name or, where names must agree or a table is short, one for all, so that most values are
+    known."""
+    if graph.example:
+        return graph.example, infer(graph, _shapes(graph, graph.example), strict=False, earlier=earlier)
     names = sorted({d for v in graph.inputs for d in (v.shape or ())[1:] if isinstance(d, str)})
     choices = []
     for step in (64, 8):

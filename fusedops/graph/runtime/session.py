@@ -99,6 +99,19 @@ class Session:
             return _written(*found, arrays, destinations.listed(out, self.graph.outputs), self.graph.outputs)
         return segments.run(*found, arrays, _executed) if found[0].segmented else _executed(*found, arrays)
 
+    def run_into(self, arrays, new):
+        """The results for a tuple of the inputs in order, in arrays that `new` makes of a shape and a dtype."""
+        found = self._simple and self._planned(arrays)
+        if not found:
+            arrays = self.take(arrays)
+            found = self.plan_of(arrays)
+        plan, _ = found
+        if plan.segmented:  # shapes are known when all is computed
+            results = segments.run(*found, arrays, _executed)
+            return destinations.deliver(results, [new(y.shape, y.dtype) for y in results])
+        given = [new(shape, dtype) for shape, dtype in plan.outputs]
+        return destinations.deliver(_executed(*found, arrays, None if plan.template.refuses else given), given)
+
     def take(self, arrays):
         """The inputs of a call as the plan takes them."""
         return [checked(x, v, self.inner) for x, v in with_inputs(self.graph.inputs, arrays)]
