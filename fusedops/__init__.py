@@ -122,14 +122,15 @@ __all__ = [
     "set_num_threads",
     "show_config",
     "softmax",
+    "torch_report",
 ]
 
 if TYPE_CHECKING:  # and for tools such as PyInstaller, which look for statements of import
     from . import graph as graph
     from . import reference as reference
-    from .graph import Model, from_torch, load, load_onnx, load_tflite
+    from .graph import Model, from_torch, load, load_onnx, load_tflite, torch_report
 
-_NETWORKS = ("Model", "from_torch", "load", "load_onnx", "load_tflite")
+_NETWORKS = ("Model", "from_torch", "load", "load_onnx", "load_tflite", "torch_report")
 
 
 def __getattr__(name):

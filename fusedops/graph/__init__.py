@@ -15,12 +15,15 @@ from .passes.optimizer import check_names
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from .._types import Precision
+    from .frontends.torch.compile_report import TorchReport
 
-__all__ = ["Model", "from_torch", "load", "load_onnx", "load_tflite"]
+__all__ = ["Model", "from_torch", "load", "load_onnx", "load_tflite", "torch_report"]
+
+_COMPILE_OPTIONS = ("disabled_passes", "precision")
 
 
 def load_onnx(
@@ -241,6 +244,62 @@ def from_torch(
 
     found = export.read_torch(module, example_inputs, dynamic_shapes, build)
     return found if precision == "float32" else build(found._source, options)
+
+
+def torch_backend(
+    graph_module: Any, example_inputs: Any, *, options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Any:
+    """What ``torch.compile(module, backend="fusedops")`` calls for each graph of the module."""
+    from .frontends.torch.compile import compile_graph
+
+    unknown = sorted(set(options or ()) - set(_COMPILE_OPTIONS))
+    if unknown or mode is not None:
+        what = f"option {', '.join(map(repr, unknown))}" if unknown else f"mode ({mode!r})"
+        raise TypeError(f"the backend fusedops has no {what}: its options are {', '.join(_COMPILE_OPTIONS)}")
+    given = dict(options or {})
+    chosen = _options(True, True, given.get("disabled_passes", ()), given.get("precision", "float32"))
+    return compile_graph(graph_module, example_inputs, lambda graph: Model.built(upcast(graph), chosen))
+
+
+def torch_report(compiled: Any) -> TorchReport:
+    """What became of a module that ``torch.compile(module, backend="fusedops")`` gave, and was called.
+
+    Parameters
+    ----------
+    compiled : module or function
+        What `torch.compile` gave, or a module whose ``compile`` method was called.
+
+    Returns
+    -------
+    TorchReport
+        ``graphs`` has those that PyTorch made of the module, each with its ``parts``, which are networks (``model``)
+        and the names of PyTorch's operators in them, and with ``eager``, the nodes that PyTorch runs, and why.
+        ``fallback`` says why PyTorch runs all of a graph. ``str()`` is a table. Before the first call, and after
+        ``torch._dynamo.reset()``, there are none.
+
+    Raises
+    ------
+    TypeError
+        Neither a module nor a function.
+
+    See Also
+    --------
+    from_torch : A whole module as one network, for NumPy's arrays.
+
+    Examples
+    --------
+    >>> import torch, fusedops as fo
+    >>> compiled = torch.compile(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU()), backend="fusedops")
+    >>> with torch.no_grad():
+    ...     y = compiled(torch.zeros(2, 3))
+    >>> print(fo.torch_report(compiled))
+    1 graph: 2 operators in 1 part here, 0 in PyTorch
+    graph  runs in  operators  what
+        0  part 0           2  addmm, relu
+    """
+    from .frontends.torch.compile_report import report
+
+    return report(compiled)
 
 
 def load(path: str | os.PathLike[str]) -> Model:

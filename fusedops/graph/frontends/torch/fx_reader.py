@@ -82,8 +82,9 @@ class FxReader(GraphBuilder):
     """Reads the nodes of an exported program one by one. What follows from constants alone is computed by torch; all
     else becomes nodes of ONNX."""
 
-    def __init__(self, torch, exported, readers, names):
-        """`names` has those of open dimensions, {(input, axis): name or None}."""
+    def __init__(self, torch, exported, readers, names, module=None):
+        """`names` has those of open dimensions, {(input, axis): name or None}; `module` has the graph, the exported
+        program's by default."""
         super().__init__(Graph([], {}, [], [], [], OPSETS[-1]), False, {}, infer_from)
         self.torch, self.readers, self.exported = torch, readers, exported
         self.values, self.kept, self.symbols, self.path = {}, {}, {}, ""
@@ -91,7 +92,7 @@ class FxReader(GraphBuilder):
         self.opened, self.dims = [], {}  # the expressions of each input's open sizes; the name of each
         self.labels = {}  # id of a constant tensor: (its name, itself, so that no other tensor gets this id)
         self._bind(exported, names)
-        self._run(exported.graph_module, self.values)
+        self._run(exported.graph_module if module is None else module, self.values)
         self._finish(exported)
 
     # ---- inputs, constants and outputs
@@ -177,9 +178,12 @@ class FxReader(GraphBuilder):
         if value.numel() == 0 or key not in self.kept:
             label = self.labels.get(id(value), (f"{self.path}.constant".lstrip("."),))[0]
             dtype = self.numpy_type(value.dtype, f"tensor {label!r}")
-            array = np.array(value.resolve_conj().resolve_neg().cpu().numpy(), dtype, order="C")
-            self.kept[key] = self.constant(label, array, dtype), value
+            self.kept[key] = self.constant(label, self._array(value, dtype), dtype), value
         return self.kept[key][0]
+
+    def _array(self, value, dtype):
+        """A constant tensor as an array of its own memory."""
+        return np.array(value.numpy(force=True), dtype, order="C")
 
     # ---- nodes
 

@@ -15,14 +15,23 @@ def _matmul(p, x, other=None, mat2=None, vec=None, tensor=None):
 
 
 def _product(p, a, b):
-    return p.op("MatMul", a, b)
+    return p.op("MatMul", a, b) if _weights(p, b) is None else p.linear(a, _weights(p, b))
+
+
+def _weights(p, b):
+    """The weights of a linear layer whose transpose, a view of them, is the constant b; None where it is no such."""
+    constant = isinstance(b, p.torch.Tensor) and b.ndim == 2 and b.dtype == p.torch.float32
+    return b.t() if constant and not b.is_contiguous() and b.t().is_contiguous() else None
 
 
 def _add_product(first, second):
     """beta x + alpha a b."""
 
     def read(p, x, beta=1, alpha=1, **operands):
-        y = _product(p, operands[first], operands[second])
+        a, b = operands[first], operands[second]
+        if beta == alpha == 1 and x.ndim == 1 and _weights(p, b) is not None:
+            return p.linear(a, _weights(p, b), x)
+        y = _product(p, a, b)
         y = y if alpha == 1 else p.op("Mul", y, p.scalar(alpha, p.made))
         if beta == 0:
             return y
@@ -58,6 +67,11 @@ def _attention(p, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=Fa
             attn_mask = _additive(p, attn_mask, query)
         scores = p.op("Add", scores, attn_mask)
     return p.op("MatMul", p.op("Softmax", scores, axis=query.ndim - 1), v)
+
+
+def _flash_attention(p, query, key, value, dropout_p=0.0, is_causal=False, attn_mask=None, scale=None):
+    """As torch decides for the CPU; the logarithms of the sums are for gradients."""
+    return [_attention(p, query, key, value, attn_mask, dropout_p, is_causal, scale), None]
 
 
 def _scale(p, query, scale):
@@ -201,6 +215,7 @@ READERS = {
     "cdist": _distance,
     "_cdist_forward": _distance,
     "cosine_similarity": _similarity,
+    "_scaled_dot_product_flash_attention_for_cpu": _flash_attention,
     "lstm": _recurrent("LSTM"),
     "gru": _recurrent("GRU"),
     "rnn_tanh": _recurrent("RNN"),

@@ -29,6 +29,17 @@ def _squeeze(p, x, dim=None):
     return p.reshape(x, p.made.shape) if dim is not None else p.op("Squeeze", x)
 
 
+def _as_strided(p, x, size, stride, storage_offset=0):
+    """The tensor as it is, told how its axes of one element lie, as behind a pool of an image with channels last."""
+    found, made = p.fx_node.args[0].meta["val"], p.made
+    if sizes(found.shape) != sizes(made.shape) or found.storage_offset() != (storage_offset or 0):
+        raise Unsupported("fusedops does not have as_strided")
+    pairs = zip(x.shape, found.stride(), made.stride(), strict=True)
+    if any(n != 1 and sizes([a]) != sizes([b]) for n, a, b in pairs):
+        raise Unsupported("fusedops does not have as_strided")
+    return x
+
+
 def _permute(p, x, dims):
     return transpose(p, x, [axis(x, d) for d in dims])
 
@@ -352,6 +363,7 @@ READERS = {
     },
     **{f"reflection_pad{n}d": _padded("reflect") for n in (1, 2, 3)},
     **{f"replication_pad{n}d": _padded("replicate") for n in (1, 2, 3)},
+    "as_strided": _as_strided,
     "squeeze": _squeeze,
     "item": _element,
     "_local_scalar_dense": _element,
