@@ -8,6 +8,7 @@ from ..layers import multiplies
 from .frontends import native
 from .frontends.onnx.reader import read_onnx
 from .frontends.tflite.tflite_reader import read_tflite
+from .ir.draws import checked_seed
 from .ir.float16 import upcast
 from .ir.options import BuildOptions
 from .model import Model
@@ -33,6 +34,7 @@ def load_onnx(
     fuse: bool = True,
     disabled_passes: Iterable[str] = (),
     precision: Precision = "float32",
+    seed: int | None = None,
 ) -> Model:
     """Loads a network from ONNX. Needs the ``onnx`` package: ``pip install -e '.[onnx]'`` in a checkout.
 
@@ -51,6 +53,9 @@ def load_onnx(
         predicted to be faster on the processor at hand, layer by layer, and sum in float32; values between two such
         convolutions or products stand in bfloat16. Inputs and outputs keep their types. ``model.explain()`` says what
         stayed float32 and why.
+    seed : int, optional
+        Of the random numbers that the network draws, if it draws any; None: another one for each network. See
+        :meth:`Model.seed`.
 
     Returns
     -------
@@ -78,13 +83,13 @@ def load_onnx(
     >>> model(np.ones((1, 3), np.float32), np.ones((3, 2), np.float32))
     array([[3., 3.]], dtype=float32)
     """
-    options = _options(fold, fuse, disabled_passes, precision)
+    options = _options(fold, fuse, disabled_passes, precision, seed)
     return Model.built(upcast(read_onnx(model)), options)
 
 
-def _options(fold, fuse, disabled_passes, precision):
+def _options(fold, fuse, disabled_passes, precision, seed):
     multiplies(precision)  # or the error that says what it may be
-    return BuildOptions(fold, fuse, check_names(disabled_passes), precision)
+    return BuildOptions(fold, fuse, check_names(disabled_passes), precision, checked_seed(seed))
 
 
 def load_tflite(
@@ -94,6 +99,7 @@ def load_tflite(
     fuse: bool = True,
     disabled_passes: Iterable[str] = (),
     precision: Precision = "float32",
+    seed: int | None = None,
 ) -> Model:
     """Loads a network from a TFLite (LiteRT) file. Needs the ``tflite`` package: ``pip install -e '.[tflite]'`` in a
     checkout.
@@ -107,6 +113,7 @@ def load_tflite(
     fold, fuse : bool
     disabled_passes : tuple of str
     precision : "float32" or "bfloat16"
+    seed : int, optional
         See :func:`load_onnx`.
 
     Returns
@@ -144,7 +151,7 @@ def load_tflite(
     >>> model(np.float32([-1, 0, 2]))
     array([0., 0., 2.], dtype=float32)
     """
-    options = _options(fold, fuse, disabled_passes, precision)
+    options = _options(fold, fuse, disabled_passes, precision, seed)
     return Model.built(upcast(read_tflite(model)), options)
 
 
@@ -158,6 +165,7 @@ def from_torch(
     fuse: bool = True,
     disabled_passes: Iterable[str] = (),
     precision: Precision = "float32",
+    seed: None = None,
 ) -> Any: ...
 @overload
 def from_torch(
@@ -169,6 +177,7 @@ def from_torch(
     fuse: bool = True,
     disabled_passes: Iterable[str] = (),
     precision: Precision = "float32",
+    seed: int | None = None,
 ) -> Model: ...
 def from_torch(
     module: Any,
@@ -179,6 +188,7 @@ def from_torch(
     fuse: bool = True,
     disabled_passes: Iterable[str] = (),
     precision: Precision = "float32",
+    seed: int | None = None,
 ) -> Any:
     """Loads a network, or a single layer, from PyTorch. Needs ``pip install -e '.[torch]'`` in a checkout.
 
@@ -203,6 +213,9 @@ def from_torch(
         See :func:`load_onnx`. A single layer has nothing to fold or fuse and takes none of them.
     precision : "float32" or "bfloat16"
         See :func:`load_onnx`. The network is compared with the module in float32. A single layer does as it is told.
+    seed : int, optional
+        See :func:`load_onnx`. Where the module draws random numbers, the network does so too, in each call, from NumPy's
+        generator: they are not the numbers that PyTorch has for a seed. Dropout of a module in eval mode draws none.
 
     Returns
     -------
@@ -211,8 +224,8 @@ def from_torch(
     Raises
     ------
     ValueError
-        The module decides by values that only a call knows, draws random numbers, keeps state, has operators that
-        fusedops does not have, or fixes a size that was to be open; or the network would not compute what the module
+        The module decides by values that only a call knows, keeps state, has operators that fusedops does not
+        have, or fixes a size that was to be open; or the network would not compute what the module
         does.
     TypeError
         Not a module, or example inputs of another kind; no example inputs, and no such layer, or options of networks
@@ -230,9 +243,9 @@ def from_torch(
     """
     from .frontends.torch import export, nn_layers  # a sixth of the time that `load` takes without them
 
-    options = _options(fold, fuse, disabled_passes, precision)
+    options = _options(fold, fuse, disabled_passes, precision, seed)
     if example_inputs is None:
-        if not (fold and fuse) or options.disabled or dynamic_shapes is not None:
+        if not (fold and fuse) or options.disabled or dynamic_shapes is not None or seed is not None:
             raise TypeError(
                 "a single layer has nothing to fold or fuse: for a network pass example inputs as well, "
                 "from_torch(module, example_inputs, fold=..., fuse=...)"

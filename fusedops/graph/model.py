@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..layers import integer
 from .frontends import native
+from .ir.draws import RandomNumbers, checked_seed
 from .ir.explanation import Explanation
 from .ir.float16 import upcast
 from .ir.options import BuildOptions
+from .operators.random_numbers import draws
 from .passes.context import example_shapes
 from .passes.optimizer import optimize
 from .planner import leftovers
@@ -79,6 +82,9 @@ class Model:
         self._session = Session(graph, options)
         self._state = KeptState(graph, self._session.run) if graph.states else None
         self._run = self._session.run if self._state is None else self._state.run
+        self._random = RandomNumbers(options.seed) if draws(graph) else None
+        if self._random is not None:
+            self._run = partial(self._random.call, self._run)
         self._decoding = None
 
     @property
@@ -192,6 +198,42 @@ class Model:
         """
         if self._state is not None:
             self._state.reset()
+
+    def seed(self, seed: int | None = None) -> None:
+        """Begins the network's random numbers anew: from then on they are those of this seed, a call after another.
+
+        A call draws from a generator of its own, which follows from the seed and from how many calls came before it.
+        Nodes that have a seed in the file draw from sequences of their own, which begin anew too. A copy of the network,
+        and one that was saved, begins where `seed` (of this method or of ``load_onnx``) leaves it.
+
+        Parameters
+        ----------
+        seed : int, optional
+            0 or more. None: another one each time.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Not such a seed.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> from onnx.parser import parse_model
+        >>> model = fo.load_onnx(parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+        ...     net (float[n] x) => (float[n] y) { noise = RandomNormalLike(x)  y = Add(x, noise) }'''))
+        >>> x = np.zeros(4, np.float32)
+        >>> model.seed(7)
+        >>> first, second = model(x), model(x)
+        >>> model.seed(7)
+        >>> bool((model(x) == first).all()), bool((second == first).any())
+        (True, False)
+        """
+        seed = checked_seed(seed)
+        self._options = self._options._replace(seed=seed)
+        if self._random is not None:
+            self._random.seed(seed)
+            self._variants.clear()  # which draw by themselves
 
     def memory(self, *shapes) -> int:
         """Bytes that the values inside the network take: the peak of a call, apart from weights, inputs and outputs.
@@ -400,7 +442,7 @@ class Model:
             self._decoding = Session(
                 self._graph, self._options, layers=own.layers, subgraphs=own.subgraphs, caches=caches
             )
-        return Decoder(self._decoding, capacity)
+        return Decoder(self._decoding, capacity, self._random)
 
     def quantize(
         self,

@@ -791,12 +791,8 @@ def test_wrong_modules_and_examples(module, example, error, text):
         (lambda x: x / float(x.max()), (randn(2, 6),), "decides in Python by a value"),
         (lambda x, n: x[:, : int(n)], (randn(2, 6), torch.tensor(3)), "int"),
         (lambda x: x + torch.from_numpy(x.numpy().mean(0)), (randn(2, 6),), "decides in Python by a value"),
-        (lambda x: F.dropout(x), (randn(2, 6),), "aten::dropout draws random numbers"),
-        (lambda x: x + torch.rand(2, 6), (randn(2, 6),), "aten::rand draws random"),
-        (lambda x: x + torch.randn_like(x), (randn(2, 6),), "random numbers"),
-        (lambda x: F.gumbel_softmax(x), (randn(2, 6),), "random numbers"),
-        (lambda x: torch.bernoulli(x.sigmoid()), (randn(2, 6),), "random numbers"),
-        (lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5), (randn(2, 3, 4),), "random numbers"),
+        (lambda x: F.alpha_dropout(x, training=True), (randn(2, 6),), "drops values at random"),
+        (lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5), (randn(2, 3, 4),), "drops values at random"),
         (
             lambda x: F.batch_norm(x, torch.zeros(6), torch.ones(6), training=True),
             (randn(2, 6),),
@@ -1219,3 +1215,50 @@ def test_no_progress_before_some_seconds(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     fo.from_torch(nn.ReLU(), randn(2, 6))
     assert sys.stderr.getvalue() == ""
+
+
+# ---- random numbers
+
+DRAWS = {
+    "rand": lambda x: x[:1] * 0 + torch.rand(2, 6),
+    "rand of an open size": lambda x: torch.rand(x.shape[0], 3) + x.sum(),
+    "randn_like": lambda x: x + torch.randn_like(x),
+    "randn of float64": lambda x: x + torch.randn(x.shape[0], 1, dtype=torch.float64),
+    "randn of halves": lambda x: x + torch.randn(x.shape[0], 1).half(),
+    "gumbel": lambda x: F.gumbel_softmax(x, hard=True),
+    "bernoulli": lambda x: torch.bernoulli(x.sigmoid()),
+    "bernoulli of a number": lambda x: torch.bernoulli(x, 0.3) + x,
+    "bernoulli in place": lambda x: torch.empty_like(x).bernoulli_() + x,
+    "bernoulli in place of a number": lambda x: torch.empty_like(x).bernoulli_(0.3) + x,
+    "dropout": lambda x: F.dropout(x, 0.3),
+    "normal": lambda x: torch.normal(x, x.abs() + 1),
+    "normal of one deviation": lambda x: torch.normal(x, 2.0),
+    "normal of one mean": lambda x: torch.normal(1.0, x.abs()),
+    "normal of a size": lambda x: torch.normal(1.0, 2.0, (3, 4)) + x.sum(),
+    "normal in place": lambda x: torch.empty_like(x).normal_() + x,
+    "uniform in place": lambda x: torch.empty_like(x).uniform_(-1, 3) + x,
+    "exponential in place": lambda x: torch.empty(4).exponential_(2.0) + x.sum(),
+    "multinomial": lambda x: torch.multinomial(x.softmax(-1), 3),
+    "multinomial with replacement": lambda x: torch.multinomial(x.softmax(-1), 3, replacement=True),
+    "multinomial of one row": lambda x: torch.multinomial(x[0].softmax(-1), 3, replacement=True),
+    "randint": lambda x: torch.randint(3, 9, (x.shape[0], 4)) + x.sum().long(),
+    "randint_like": lambda x: torch.randint_like(x, 9) + x,
+    "randperm": lambda x: x[torch.randperm(x.shape[0])],
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_random_numbers(exported, name):
+    """Network and module are compared with the same numbers by from_torch itself; here, that calls differ."""
+    x = randn(5, 6)
+    net = fo.from_torch(Called(DRAWS[name]), x, seed=4)
+    first, second = net(x.numpy()), net(x.numpy())
+    net.seed(4)
+    assert not np.array_equal(first, second) and np.array_equal(net(x.numpy()), first)
+
+
+def test_random_numbers_that_are_used_wrongly_are_found(monkeypatch):
+    """The comparison with the module sees what is done with the numbers."""
+    monkeypatch.setitem(aten.READERS, "uniform", aten.READERS["rand"])
+    with pytest.raises(ValueError, match="not compute what the module does"):
+        fo.from_torch(Called(lambda x: torch.empty_like(x).uniform_(-1, 3) + x), randn(5, 6))

@@ -233,8 +233,8 @@ def test_non_max_suppression():
 
 def test_unknown_operators_are_all_named():
     x = Tensor((3,), name="here")
-    ops = [Op("FlexErf", [0], [1], None, b"x"), Op("MULTINOMIAL", [0], [1]), Op("Mine", [0], [1], None, b"x")]
-    with pytest.raises(ValueError, match=r"'FlexErf'.*TensorFlow itself.*'Mine' \(here\).*MULTINOMIAL.*random"):
+    ops = [Op("FlexErf", [0], [1], None, b"x"), Op("SKIP_GRAM", [0], [1]), Op("Mine", [0], [1], None, b"x")]
+    with pytest.raises(ValueError, match=r"'FlexErf'.*TensorFlow itself.*'Mine' \(here\).*SKIP_GRAM.*strings"):
         fo.load_tflite(write(Graph([x, x], ops, [0], [1])))
 
 
@@ -303,3 +303,28 @@ def test_precision():
     assert error < 0.02 and (error > 1e-5) == (fo.show_config()["bfloat16_products"] != "float32")
     with pytest.raises(ValueError, match="unknown precision 'half'"):
         fo.load_tflite(model, precision="half")
+
+
+# ---- random numbers
+
+
+def test_random_numbers():
+    """Of the network's seed, or of the file's; in a shape that is known or computed."""
+    shape, numbers = constant(np.array([50, 40], np.int32)), Tensor((50, 40))
+    for kind, mean, deviation in (("RANDOM_STANDARD_NORMAL", 0, 1), ("RANDOM_UNIFORM", 0.5, 12**-0.5)):
+        model = fo.load_tflite(single(kind, [shape], [numbers]), seed=1)
+        first, second = model(), model()
+        model.seed(1)
+        assert (first != second).any() and np.array_equal(model(), first)
+        assert abs(first.mean() - mean) < 0.1 and abs(first.std() - deviation) < 0.1 and first.shape == (50, 40)
+        fixed = single(kind, [shape], [numbers], ("RandomOptions", {"Seed": 3, "Seed2": -7}))
+        assert np.array_equal(fo.load_tflite(fixed, seed=1)(), fo.load_tflite(fixed, seed=2)())
+        computed = fo.load_tflite(single(kind, [Tensor((2,), np.int32)], [Tensor((-1, -1))]), seed=1)
+        assert np.array_equal(computed(np.array([50, 40], np.int32)), first)
+
+
+def test_multinomial():
+    logits = np.log(np.array([[0.25, 0.75], [1, 1e-30]], F))
+    given = [Tensor((2, 2)), constant(np.array([4000], np.int32))]
+    y = fo.load_tflite(single("MULTINOMIAL", given, [Tensor((2, 4000), np.int64)]), seed=0)(logits)
+    assert y.dtype == np.int64 and abs(y[0].mean() - 0.75) < 0.03 and not y[1].any()

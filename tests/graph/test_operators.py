@@ -319,19 +319,6 @@ def test_mel_filters():
     )
 
 
-def test_random_numbers_of_a_seed():
-    x = floats(0, 300, 200)
-    for op, mean, deviation in (("RandomNormalLike", 1.0, 2.0), ("RandomUniformLike", 1.0, 2 / 3**0.5)):
-        attrs = {"mean": 1.0, "scale": 2.0} if "Normal" in op else {"low": -1.0, "high": 3.0}
-        first, second = (
-            fo.load_onnx(model(op, {"x": x}, {}, (np.float32,), attrs={**attrs, "seed": seed}))(x)
-            for seed in (1.0, 2.0)
-        )
-        assert abs(first.mean() - mean) < 0.05 and abs(first.std() - deviation) < 0.05 and (first != second).any()
-        with pytest.raises(ValueError, match="give it the attribute seed"):
-            fo.load_onnx(model(op, {"x": x}, {}, (np.float32,), attrs=attrs))
-
-
 # ---- recurrent ---------------------------------------------------------------------------------------------------
 
 GATES = {

@@ -9,6 +9,7 @@ import zipfile
 import numpy as np
 
 from ...layers import PRECISIONS
+from ..ir.draws import checked_seed
 from ..ir.explanation import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
 from ..ir.float16 import exact_float16
 from ..ir.graph import Graph, Node, Value
@@ -34,6 +35,8 @@ def save(path, graph, report, source=None, options=BuildOptions()):
         header["options"] = [options.fold, options.fuse, sorted(options.disabled)]
     if options.precision != BuildOptions().precision:
         header["precision"] = options.precision
+    if options.seed is not None:
+        header["seed"] = options.seed
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     with open(os.fspath(path), "wb") as f:  # not the number of a file that is open, which would be closed
         np.savez(f, header=text, **{f"a{i}": a for i, a in enumerate(arrays.stored)})
@@ -137,10 +140,11 @@ def _read(path, file):
             arrays = functools.cache(  # a header may name one more than once
                 lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind)
             )
-            graph, report, precision = _graph(header, arrays), _report(header), _precision(header)
+            graph, report = _graph(header, arrays), _report(header)
+            options = BuildOptions(precision=_precision(header), seed=checked_seed(header.get("seed")))
             if "source" in header:
-                return graph, report, *_source(header, graph, arrays, precision)
-            return graph, report, None, BuildOptions(precision=precision)
+                return graph, report, *_source(header, graph, arrays, options)
+            return graph, report, None, options
     except _OtherVersion as e:
         raise ValueError(str(e)) from None
     except MemoryError:
@@ -279,13 +283,13 @@ def _precision(header):
     return precision
 
 
-def _source(header, graph, arrays, precision):
+def _source(header, graph, arrays, options):
     """(the graph as it was read, whose defaults those of `graph` are, the options of its passes)."""
     source, (fold, fuse, disabled) = _graph(header["source"], arrays), header["options"]
     source.defaults = graph.defaults = [_value(v) for v in header["source"]["defaults"]]
     if not source.constants.keys() >= {v.name for v in source.defaults}:
         raise ValueError("an input has no default")
-    return source, BuildOptions(bool(fold), bool(fuse), frozenset(_texts(disabled)), precision)
+    return source, options._replace(fold=bool(fold), fuse=bool(fuse), disabled=frozenset(_texts(disabled)))
 
 
 def _report(header):

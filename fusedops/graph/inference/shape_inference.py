@@ -114,7 +114,8 @@ def infer_node(node, inputs, residual=None):
         for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False))
         if v
     }
-    constants = (residual is None or residual.data is not None) and all(x is None or x.data is not None for x in inputs)
+    given = (residual is None or residual.data is not None) and all(x is None or x.data is not None for x in inputs)
+    constants = given and not rules.random
     if constants or rules.may_grow:
         for shape, dtype, _ in found.values():
             if not 0 <= math.prod(shape) * dtype.itemsize < physical_memory():

@@ -10,6 +10,7 @@ from ..ir import subgraph
 from ..ir.graph import TensorInfo, Value, constant
 from ..ir.subgraph import DataDependentShape, captured, own_inputs
 from ..steps.tensor import check_bytes, physical_memory
+from .random_numbers import draws
 from .schema import Inference, NumPyOnly, Operator, axes_of
 
 _COUNTER, _FLAG = TensorInfo((), np.dtype(np.int64)), TensorInfo((), np.dtype(np.bool_))
@@ -174,6 +175,7 @@ def _infer_loop(graphs, node, trips, flag, *inputs):
         and always
         and rounds is not None
         and _scalar(rounds, "number of rounds") <= subgraph.MAX_FOLDED_ITERATIONS
+        and not draws(body)
     ):
         return [
             constant(np.asarray(a))

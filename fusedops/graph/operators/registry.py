@@ -16,6 +16,7 @@ from . import (
     pool,
     qdq,
     qlinear,
+    random_numbers,
     ranges,
     reduce,
     resize,
@@ -55,6 +56,7 @@ _FAMILIES = (
     grid_sample,
     onnx_sequences,
     signal,
+    random_numbers,
     detection,
 )
 RECORDS = {name: record for family in _FAMILIES for name, record in family.RECORDS.items()}

@@ -63,6 +63,7 @@ class Inference(NamedTuple):
     shape_only: bool = False  # its result follows from the shapes of its inputs
     symbolic: bool = False  # it evaluates arrays of SymInts (of dtype object) as it does integers
     may_grow: bool = False  # its result may be much larger than its inputs
+    random: bool = False  # nobody knows its results before a call draws them
     # (node, *TensorInfos) -> what is known of its results, where shapes and types do not say all
     infer: Callable | None = None
 

@@ -1,4 +1,4 @@
-"""Fourier transforms, mel filters, counts of n-grams and random numbers."""
+"""Fourier transforms, mel filters and counts of n-grams."""
 
 import itertools
 import math
@@ -161,40 +161,6 @@ def _read_grams(r: GraphBuilder, node):
     r.add(node)
 
 
-def _random(draw):
-    """Random numbers of a seed: the same for each call, as for each array of one shape."""
-
-    def run(node, x=None):
-        generator = np.random.default_rng(int(np.float32(node.attrs["seed"]).view(np.uint32)))
-        shape = node.attrs["shape"] if x is None else x.shape
-        return draw(generator, node.attrs, tuple(shape)).astype(_random_type(node, [x], 0))
-
-    def read(r: GraphBuilder, node):
-        if "seed" not in node.attrs:
-            raise ValueError(
-                f"{node.op} {node.name!r} draws other numbers in each call, which fusedops does not: "
-                "give it the attribute seed, or make the numbers an input of the network"
-            )
-        r.add(node)
-
-    return Operator(
-        run,
-        Inference(
-            lambda node, x=None: node.attrs["shape"] if x is None else x.shape, dtype=_random_type, shape_only=True
-        ),
-        NumPyOnly("constant as soon as its shape is known"),
-        read,
-    )
-
-
-def _random_type(node, inputs, i):
-    if "dtype" in node.attrs or not inputs or inputs[0] is None:
-        return from_onnx(node.attrs.get("dtype", 1))
-    return inputs[0].dtype
-
-
-_NORMAL = _random(lambda g, a, shape: g.normal(a.get("mean", 0.0), a.get("scale", 1.0), shape))
-_UNIFORM = _random(lambda g, a, shape: g.uniform(a.get("low", 0.0), a.get("high", 1.0), shape))
 _FOURIER = "no kernel: NumPy's transforms are fast"
 RECORDS = {
     "DFT": Operator(_dft, Inference(_dft_shape, shape_inputs=(1, 2)), NumPyOnly(_FOURIER), _read_dft),
@@ -203,10 +169,6 @@ RECORDS = {
         Inference(_mel_shape, dtype=_mel_type, shape_inputs=(0, 1, 2, 3, 4), may_grow=True),
         NumPyOnly("constant as soon as its sizes are known"),
     ),
-    "RandomNormal": _NORMAL,
-    "RandomNormalLike": _NORMAL,
-    "RandomUniform": _UNIFORM,
-    "RandomUniformLike": _UNIFORM,
     "STFT": Operator(_stft, Inference(_stft_planned, shape_inputs=(1, 3), may_grow=True), NumPyOnly(_FOURIER)),
     "TfIdfVectorizer": Operator(
         _count_grams,

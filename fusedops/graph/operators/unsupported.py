@@ -8,7 +8,6 @@ RECORDS = {
     "ai.onnx.ml.*": Absent("trees, categories and other models that are no networks: compute them before or behind"),
     "ai.onnx.preview.training.*": Absent("training: export the network for inference"),
     "ImageDecoder": Absent("image decoding: decode before the network"),
-    "Multinomial": Absent("random numbers: draw before or behind the network"),
     "Optional": Absent(_OPTIONAL),
     "OptionalGetElement": Absent(_OPTIONAL),
     "OptionalHasElement": Absent(_OPTIONAL),

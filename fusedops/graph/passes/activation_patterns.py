@@ -107,7 +107,7 @@ def _same(y, known):
     """Which of the activations an expression computes: nearly, and far out exactly, but where it overflows and the
     activation does not."""
     far = np.arange(y.size) >= _NEAR.size
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         tolerance = np.where(
             np.isfinite(known), 2e-6 * np.abs(known) + np.where(far, np.finfo(np.float32).tiny, 2e-6), 0
         )

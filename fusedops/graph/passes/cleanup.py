@@ -8,6 +8,10 @@ from ..operators.registry import OPERATORS
 
 def run(context):
     for node in context.nodes():
+        if node.op == "Dropout" and node.attrs.get("training"):
+            context.refused(
+                node, "the file has it in training mode; at inference it drops nothing: its result is its input"
+            )
         producer = context.producers.get(node.input(0)) if node.op in ("Transpose", "Reshape") else None
         if producer is not None and producer.op == node.op:
             _join(context, producer, node)

@@ -42,13 +42,14 @@ class Decoder:
         The inputs that are kept, by their names: views, which a later call may leave behind.
     """
 
-    def __init__(self, session: Any, capacity: int) -> None:
+    def __init__(self, session: Any, capacity: int, random: Any = None) -> None:
         graph, self._session, self._room, self._tokens = session.graph, session, _room(capacity), 0
         self._own = {c.input: c for c in session.caches}
         self._inputs = [v for i, v in enumerate(graph.inputs) if i not in self._own]
         made = {c.output for c in session.caches}
         self._results = [i for i in range(len(graph.outputs)) if i not in made]
         self._buffers: list[Any] = []
+        self._random = random
 
     def __len__(self) -> int:
         return self._tokens
@@ -186,7 +187,10 @@ class Decoder:
             given[cache.output] = buffers[cache.input]
         arena, *results = working_memory(plan, arenas, given)
         try:
-            plan.run((arena, *slots, *results))
+            if self._random is None:
+                plan.run((arena, *slots, *results))
+            else:
+                self._random.call(plan.run, (arena, *slots, *results))
         finally:
             arenas.append(arena)
         self._tokens = total

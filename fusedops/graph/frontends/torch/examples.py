@@ -3,6 +3,8 @@ values."""
 
 import numpy as np
 
+from .same_draws import drawing_alike
+
 
 class Example:
     """`args` and `kwargs` are what the module is called with; `leaves` the tensors in them, in order. `wanted` has the
@@ -70,7 +72,8 @@ class Example:
     def call(self, module, leaves):
         """What the module makes of other leaves in the places of the example's."""
         leaves = [x.clone() for x in leaves]  # a module may change them
-        return module(*self.replaced(self.args, leaves), **self.replaced(self.kwargs, leaves))
+        with drawing_alike(self.torch):
+            return module(*self.replaced(self.args, leaves), **self.replaced(self.kwargs, leaves))
 
     def tensors(self, module, leaves):
         return [

@@ -228,10 +228,11 @@ class FxReader(GraphBuilder):
         library, name = target._schema.name.split("::")
         name = name[:-1] if target._schema.is_mutable else name
         given = dict(zip((a.name for a in target._schema.arguments), args, strict=False)) | known
-        self._refuse_random(target, given)
+        self._refuse_training(target, name, given)
         if isinstance(made, (int, float, bool)):
             return made
         constant = not any(isinstance(a, (FxValue, FxSize)) for a in _leaves(given.values()))
+        constant = constant and not self._draws(target, given)
         if constant and not (name in _EXPANSIONS and made.numel() > LARGE):
             return self._computed(target, name, args, known)
         reader = self.readers.get(name) if library in ("aten", "fusedops") else None
@@ -260,15 +261,18 @@ class FxReader(GraphBuilder):
             return self._label(f"{self.path}.{name}".lstrip("."), result)
         return result
 
-    def _refuse_random(self, target, given):
+    def _draws(self, target, given):
+        switched = {"train", "training", "dropout_p"} & {a.name for a in target._schema.arguments}
+        return self.torch.Tag.nondeterministic_seeded in target.tags and (not switched or bool(given.get("train")))
+
+    def _refuse_training(self, target, name, given):
         """`train` and `training` are how torch's dropouts and batch norms say that they work as in training."""
         random = self.torch.Tag.nondeterministic_seeded in target.tags
         dropout = given.get("dropout_p", 0.0) > 0 or given.get("train") and given.get("dropout", given.get("p", 0)) > 0
-        switched = {"train", "training", "dropout_p"} & {a.name for a in target._schema.arguments}
-        if (random and not switched) or dropout or random and given.get("training"):
+        if (dropout or random and given.get("training")) and name != "dropout":
             raise ValueError(
-                f"{target._schema.name} draws random numbers{self.where()}: a network gives the same "
-                "result each time. Let the module do so in training only, or pass the numbers as an input"
+                f"{target._schema.name} drops values at random{self.where()}, as in training: let the module do so in "
+                "training only"
             )
         if given.get("training") and given.get("running_mean") is not None:
             raise ValueError(

@@ -13,6 +13,7 @@ from . import (
     matrix_ops,
     placement_ops,
     pointwise_ops,
+    random_ops,
     recurrent_ops,
     reduction_ops,
 )
@@ -28,10 +29,10 @@ FAMILIES = (
     complex_ops,
     flow_ops,
     custom_ops,
+    random_ops,
 )
 BUILTINS = {name: builtin for family in FAMILIES for name, builtin in family.READERS.items()}
 _TABLES = "tables of words: look words up before the network"
-_RANDOM = "random numbers: draw before or behind the network"
 STABLE = "StableHLO: convert with TFLite's own operators"
 ABSENT = {  # why an operator has no reader
     "CONCAT_EMBEDDINGS": "withdrawn from TFLite",
@@ -42,9 +43,6 @@ ABSENT = {  # why an operator has no reader
     "HASHTABLE_LOOKUP": _TABLES,
     "HASHTABLE_SIZE": _TABLES,
     "LSH_PROJECTION": "strings and hashes: compute them before the network",
-    "MULTINOMIAL": _RANDOM,
-    "RANDOM_STANDARD_NORMAL": _RANDOM,
-    "RANDOM_UNIFORM": _RANDOM,
     "SKIP_GRAM": "strings: turn text into numbers before the network",
     "DELEGATE": "compiled for one processor: take the model as it was before",
     "REDUCE_WINDOW": STABLE,

@@ -338,7 +338,6 @@ READERS = {
             "alias",
             "lift_fresh",
             "lift_fresh_copy",
-            "dropout",
             "feature_dropout",
             "alpha_dropout",
             "feature_alpha_dropout",
