@@ -12,6 +12,7 @@ from ...ir.graph import Graph, Node, Value, unique
 from ...ir.graph_builder import GraphBuilder
 from ...operators.registry import READ
 from ..onnx.model_file import OPSETS
+from . import training
 from .in_place import changed
 
 _IGNORED = {
@@ -228,12 +229,10 @@ class FxReader(GraphBuilder):
         library, name = target._schema.name.split("::")
         name = name[:-1] if target._schema.is_mutable else name
         given = dict(zip((a.name for a in target._schema.arguments), args, strict=False)) | known
-        self._refuse_training(target, name, given)
+        training.refuse(self.torch, target, given, self.where())
         if isinstance(made, (int, float, bool)):
             return made
-        constant = not any(isinstance(a, (FxValue, FxSize)) for a in _leaves(given.values()))
-        constant = constant and not self._draws(target, given)
-        if constant and not (name in _EXPANSIONS and made.numel() > LARGE):
+        if self._is_constant(target, name, given, made):
             return self._computed(target, name, args, known)
         reader = self.readers.get(name) if library in ("aten", "fusedops") else None
         if reader is None:
@@ -251,6 +250,12 @@ class FxReader(GraphBuilder):
             return [self.typed(r, m) for r, m in zip(result, made, strict=False)]
         return self.typed(result, made)
 
+    def _is_constant(self, target, name, given, made):
+        """Whether torch computes an operator now."""
+        if any(isinstance(a, (FxValue, FxSize)) for a in _leaves(given.values())):
+            return False
+        return not training.draws(self.torch, target, given) and not (name in _EXPANSIONS and made.numel() > LARGE)
+
     def _computed(self, target, name, args, known):
         """The result of an operator of constants alone, by torch; one that changes its first argument changes a
         copy."""
@@ -260,25 +265,6 @@ class FxReader(GraphBuilder):
         if isinstance(result, self.torch.Tensor):
             return self._label(f"{self.path}.{name}".lstrip("."), result)
         return result
-
-    def _draws(self, target, given):
-        switched = {"train", "training", "dropout_p"} & {a.name for a in target._schema.arguments}
-        return self.torch.Tag.nondeterministic_seeded in target.tags and (not switched or bool(given.get("train")))
-
-    def _refuse_training(self, target, name, given):
-        """`train` and `training` are how torch's dropouts and batch norms say that they work as in training."""
-        random = self.torch.Tag.nondeterministic_seeded in target.tags
-        dropout = given.get("dropout_p", 0.0) > 0 or given.get("train") and given.get("dropout", given.get("p", 0)) > 0
-        if (dropout or random and given.get("training")) and name != "dropout":
-            raise ValueError(
-                f"{target._schema.name} drops values at random{self.where()}, as in training: let the module do so in "
-                "training only"
-            )
-        if given.get("training") and given.get("running_mean") is not None:
-            raise ValueError(
-                f"{target._schema.name} takes its statistics from the batch{self.where()} and keeps them, "
-                "as in training: a network takes those that the module has kept"
-            )
 
     def where(self):
         """Where in the user's module the current node comes from, in words."""
