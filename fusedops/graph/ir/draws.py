@@ -41,6 +41,8 @@ class RandomNumbers:
 
     def call(self, run, *args):
         """The result of one call of `run`, which draws from generators of its own."""
+        if isinstance(_DRAWS.get(), _Fixed):
+            return run(*args)
         seed, calls = self._sequence
         token = _DRAWS.set(_Draws(seed, next(calls)))
         try:
@@ -51,7 +53,7 @@ class RandomNumbers:
 
 @contextmanager
 def fixed():
-    """Lets all nodes draw the same numbers, in what runs inside without a RandomNumbers."""
+    """Lets all nodes draw the same numbers in what runs inside."""
     token = _DRAWS.set(_Fixed())
     try:
         yield
