@@ -1262,3 +1262,24 @@ def test_random_numbers_that_are_used_wrongly_are_found(monkeypatch):
     monkeypatch.setitem(aten.READERS, "uniform", aten.READERS["rand"])
     with pytest.raises(ValueError, match="not compute what the module does"):
         fo.from_torch(Called(lambda x: torch.empty_like(x).uniform_(-1, 3) + x), randn(5, 6))
+
+
+# ---- places of maxima
+
+
+def unpooled(x, n, **more):
+    pool, unpool = getattr(F, f"max_pool{n}d"), getattr(F, f"max_unpool{n}d")
+    y, places = pool(x, 2, 2, return_indices=True, **more)
+    return unpool(y, places, 2, 2, output_size=x.shape[-n:]), places
+
+
+@pytest.mark.parametrize("n, shape", [(1, (2, 3, 6)), (2, (2, 3, 7, 5)), (2, (3, 7, 5)), (3, (2, 3, 4, 6, 5))])
+def test_maxima_go_back_where_they_were(exported, n, shape):
+    fo.from_torch(Called(lambda x: unpooled(x, n, ceil_mode=n == 2)), randn(*shape))
+
+
+def test_maxima_of_open_sizes(exported):
+    net = fo.from_torch(Called(lambda x: unpooled(x, 2)), randn(2, 3, 8, 6), dynamic_shapes=({2: "h", 3: "w"},))
+    x = randn(1, 3, 4, 10)
+    for y, wanted in zip(net(x.numpy()), unpooled(x, 2), strict=True):
+        assert np.array_equal(y, wanted.numpy())

@@ -7,7 +7,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 import fusedops as fo
 from onnx_single_node import agree as agreeing
-from onnx_single_node import model
+from onnx_single_node import model, peer
 
 RNG = np.random.default_rng(0)
 
@@ -269,6 +269,21 @@ def test_multi_head_attention(kind):
     }[kind]
     outputs = (np.float32,) * (3 if kind == "past" else 1)
     agree("MultiHeadAttention", given, outputs=outputs, num_heads=4)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_bias_of_wider_values(computed):
+    """The bias is that of queries, keys and values, of which the last have a width of their own."""
+    given = {"q": floats(2, 5, 16), "k": floats(2, 7, 16), "v": floats(2, 7, 24), "b": floats(56)}
+    if not computed:
+        return agree("MultiHeadAttention", given, num_heads=4)
+    proto = model("MultiHeadAttention", given, {}, (np.float32,), "com.microsoft", dict(num_heads=4))
+    (wanted,) = peer(proto, given)
+    proto.graph.node[0].input[0] = "twice"  # of a width that no shape of the file says
+    proto.graph.node.insert(0, onnx.helper.make_node("Sub", ["q", "k2"], ["twice"]))
+    proto.graph.input.extend([onnx.helper.make_tensor_value_info("k2", 1, ["a", "b", "c"])])
+    net = fo.load_onnx(proto)
+    np.testing.assert_allclose(net.run(given | {"k2": np.zeros((2, 5, 16), np.float32)})["y0"], wanted, 1e-4, 2e-5)
 
 
 @pytest.mark.parametrize("parts", [3, 2])

@@ -208,3 +208,20 @@ def test_a_network_of_volumes(isa, threads, draw):
         close(net(x), meaning("Conv", np.concatenate([a, up], 1), weights["w4"], pads=[1] * 6))
         assert "numpy" not in kinds(net, x)
         np.testing.assert_array_equal(net(x[-1:]), net(x)[-1:])
+
+
+@pytest.mark.parametrize("pads", [[-1, 0, 0, 0, 0, 0], [0, -1, 1, -1, 0, -1]])
+@pytest.mark.parametrize("op", ["Conv", "MaxPool", "AveragePool"])
+def test_negative_pads_cut_the_image(op, pads):
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape, np.float32) for shape in ((1, 3, 6, 5, 7), (4, 3, 2, 2, 2)))
+    begin, end = pads[:3], pads[3:]
+    cut = (slice(None),) * 2 + tuple(
+        slice(max(-b, 0), n + min(e, 0)) for n, b, e in zip(x.shape[2:], begin, end, strict=True)
+    )
+    attrs = {"kernel_shape": [2, 2, 2]}
+    weights = {"w": w} if op == "Conv" else {}
+    expected = meaning(op, np.ascontiguousarray(x[cut]), *weights.values(), **attrs, pads=[max(p, 0) for p in pads])
+    node = helper.make_node(op, ["x", *weights], ["y"], **attrs, pads=pads)
+    for options in ({}, {"fold": False, "fuse": False}):
+        close(network([node], x, weights, **options)(x), expected)

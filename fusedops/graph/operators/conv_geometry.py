@@ -95,4 +95,10 @@ def view(x, kernel, strides, dilations):
 
 
 def padded(x, pads, value):
+    """An image with borders; negative ones are cut off."""
+    x = x[
+        (slice(None),) * 2
+        + tuple(slice(max(-b, 0), min(n + e, n)) for n, (b, e) in zip(x.shape[2:], pads, strict=True))
+    ]
+    pads = [(max(b, 0), max(e, 0)) for b, e in pads]
     return np.pad(x, [(0, 0), (0, 0), *pads], constant_values=value) if any(map(any, pads)) else x

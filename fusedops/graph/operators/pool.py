@@ -1,10 +1,12 @@
 """Pools over windows and over whole images."""
 
 import math
+import operator
 
 import numpy as np
 
 from ..ir.dtypes import INT8, INT8_AND_FLOAT32
+from ..ir.graph_builder import GraphBuilder
 from ..steps.lowering import LoweringContext
 from . import conv3d, conv_geometry
 from .reduce import lower_reduction
@@ -68,9 +70,10 @@ def _unpooled_sizes(node, sizes):
 
 
 def _max_unpool(node, x, numbers, shape=None):
-    """Zeros but for the values of x, at the numbers that a pool of the smallest fitting image gives; behind that
-    image zeros too."""
-    made = (*x.shape[:2], *_unpooled_sizes(node, x.shape[2:]))
+    """Zeros but for the values of x, at the numbers that a pool of the result gives or, where these come from
+    elsewhere, one of the smallest fitting image, behind which are zeros too."""
+    whole = node.attrs.get("of_result") and shape is not None
+    made = tuple(shape.tolist()) if whole else (*x.shape[:2], *_unpooled_sizes(node, x.shape[2:]))
     y = np.zeros(math.prod(made), x.dtype)
     y[numbers.reshape(-1)] = x.reshape(-1)
     y = y.reshape(made)
@@ -80,11 +83,20 @@ def _max_unpool(node, x, numbers, shape=None):
 def _max_unpool_shape(node, x, numbers, shape=None):
     made = (*x.shape[:2], *_unpooled_sizes(node, x.shape[2:]))
     wanted = made if shape is None else tuple(values(shape, "shape").tolist())
-    if numbers.shape != x.shape or len(wanted) != len(made) or any(n < m for n, m in zip(wanted, made, strict=True)):
+    fits = len(wanted) == len(made) and (node.attrs.get("of_result") or all(map(operator.ge, wanted, made)))
+    if numbers.shape != x.shape or not fits:
         raise ValueError(
             f"indices of shape {numbers.shape} must have {x.shape}, the result {made} or more and not {wanted}"
         )
     return wanted
+
+
+def _read_unpool(r: GraphBuilder, node):
+    """Behind a MaxPool the numbers are of the image that it pooled, whose shape is then that of the result."""
+    maker = r.makers.get(node.inputs[1])
+    if node.input(2) and maker is not None and maker.op == "MaxPool":
+        node.attrs["of_result"] = 1
+    r.add(node)
 
 
 def average_pool(node, x):
@@ -190,6 +202,6 @@ RECORDS = {
         traits=Traits(moves_elements=lambda node: slice(0, 1) if len(node.outputs) == 1 else None, keeps_logits=True),
     ),
     "MaxUnpool": Operator(
-        _max_unpool, Inference(_max_unpool_shape, shape_inputs=(2,), may_grow=True), NumPyOnly(_RARE)
+        _max_unpool, Inference(_max_unpool_shape, shape_inputs=(2,), may_grow=True), NumPyOnly(_RARE), _read_unpool
     ),
 }

@@ -153,6 +153,12 @@ def _gather_blocks_shape(node, q, at, scales, zero_points=None):
     return (*at.shape, *shape[1:])
 
 
+def _read_quantize(r: GraphBuilder, node):
+    if id(r.graph.constants.get(node.input(2))) in r.few_bits:
+        raise ValueError(f"{node.op} {node.name!r} makes elements of 4 bits, which NumPy does not have")
+    read_typed(r, node)
+
+
 def read_typed(r: GraphBuilder, node):
     """Reads an operator that may name the type of its result."""
     for name in ("output_dtype", "precision"):
@@ -210,6 +216,6 @@ RECORDS = {
         _quantize,
         Inference(_scale_shape, dtype=_quantized_type),
         Kernel(lower_convert(0), _CONVERTED, dtypes=INT8_AND_FLOAT32),
-        read_typed,
+        _read_quantize,
     ),
 }

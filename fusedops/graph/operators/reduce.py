@@ -228,16 +228,18 @@ def _lower_reduce(name):
     return lower
 
 
-def _read_norm(before, root=False):
-    """A reduction of absolute values or squares: the sum of what `before` makes of x, and the root of that."""
+def _read_of_sum(before="", after=""):
+    """A reduction by a sum: of what `before` makes of x, and `after` of the sum, where these are given."""
 
     def read(r: GraphBuilder, node):
         r.as_input(node, "axes", 1)
-        terms, total = r.fresh(f"{node.name}.terms"), r.fresh(f"{node.name}.sum") if root else node.output
-        r.add(Node(before, f"{node.name}.terms", node.inputs[:1] * (2 if before == "Mul" else 1), [terms]))
+        terms, total = node.inputs[0], r.fresh(f"{node.name}.sum") if after else node.output
+        if before:
+            terms = r.fresh(f"{node.name}.terms")
+            r.add(Node(before, f"{node.name}.terms", node.inputs[:1] * (2 if before == "Mul" else 1), [terms]))
         r.add(Node("ReduceSum", node.name, [terms, *node.inputs[1:]], [total], node.attrs))
-        if root:
-            r.add(Node("Sqrt", f"{node.name}.root", [total], node.outputs))
+        if after:
+            r.add(Node(after, f"{node.name}.{after}", [total], node.outputs))
 
     return read
 
@@ -247,8 +249,8 @@ def _reduction(function, kernel, traits=Traits()):
     return Operator(_reduce(function), inference, kernel, with_inputs("axes"), traits)
 
 
-def _norm(*before, root=False):
-    return Rewrite(_read_norm(before[0], root), (*before, "ReduceSum", *["Sqrt"] * root))
+def _of_sum(before="", after=""):
+    return Rewrite(_read_of_sum(before, after), tuple(filter(None, (before, "ReduceSum", after))))
 
 
 _MEAN = Traits(quantized_as="QuantizedGlobalAveragePool", keeps_logits=True)
@@ -264,8 +266,9 @@ RECORDS = {
         _cumulative(np.add, 0), Inference(same_shape), Kernel(_lower_cumsum, "of float32 and int64", dtypes=PROGRAM)
     ),
     "Hardmax": Operator(_hardmax, Inference(same_shape), NumPyOnly("no kernel: rare"), read_to_end),
-    "ReduceL1": _norm("Abs"),
-    "ReduceL2": _norm("Mul", root=True),
+    "ReduceL1": _of_sum("Abs"),
+    "ReduceL2": _of_sum("Mul", "Sqrt"),
+    "ReduceLogSum": _of_sum(after="Log"),
     "ReduceLogSumExp": _reduction(_log_sum_exp, NumPyOnly("no kernel that shifts and sums in one")),
     "ReduceMax": _reduction(
         lambda x, a, k: x.max(a, keepdims=k, initial=lowest(x.dtype)), Kernel(_lower_reduce("max"))
@@ -276,7 +279,7 @@ RECORDS = {
     ),
     "ReduceProd": _reduction(lambda x, a, k: x.prod(a, keepdims=k, dtype=x.dtype), Kernel(_lower_reduce("prod"))),
     "ReduceSum": _reduction(sum_of, Kernel(_lower_reduce("sum"))),
-    "ReduceSumSquare": _norm("Mul"),
+    "ReduceSumSquare": _of_sum("Mul"),
     "TopK": Operator(
         _top_k,
         Inference(

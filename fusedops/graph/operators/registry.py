@@ -6,6 +6,7 @@ from . import (
     control_flow,
     conv,
     detection,
+    early_onnx,
     elementwise,
     gather_scatter,
     grid_sample,
@@ -26,7 +27,7 @@ from . import (
     signal,
     unsupported,
 )
-from .contrib import fused, grouped_attention, multi_head_attention, quantized_ops
+from .contrib import fused, grouped_attention, multi_head_attention, nchwc, quantized_ops
 from .schema import Absent, Operator, Rewrite
 
 _FAMILIES = (
@@ -45,6 +46,7 @@ _FAMILIES = (
     grouped_attention,
     multi_head_attention,
     quantized_ops,
+    nchwc,
     norm,
     shape_ops,
     pool,
@@ -57,6 +59,7 @@ _FAMILIES = (
     onnx_sequences,
     signal,
     random_numbers,
+    early_onnx,
     detection,
 )
 RECORDS = {name: record for family in _FAMILIES for name, record in family.RECORDS.items()}

@@ -12,6 +12,7 @@ from ..inference.shape_inference import without_data
 from . import (
     activation_patterns,
     attention_fusion,
+    blocked_weights,
     bn_folding,
     cleanup,
     computed_parameters,
@@ -44,6 +45,7 @@ def _pass(name, kind, run, *ops):
 PASSES = [
     _pass("constant folding", "fold", constant_folding.run),
     _pass("clean-up", "", cleanup.run),
+    _pass("weights in blocks", "fuse", blocked_weights.run, "DequantizeLinear"),
     _pass("packed weights", "fuse", nbits_weights.pack, "MatMulBits"),
     _pass("unpacked weights", "", nbits_weights.dequantize, "MatMulBits"),
     _pass("8-bit layers", "fuse", qlayers.run, *qlayers.QUANTIZED),

@@ -8,6 +8,7 @@ import os
 import numpy as np
 
 from .... import extras
+from ...operators import early_onnx
 from . import records
 
 OPSETS = range(7, 29)
@@ -152,7 +153,8 @@ def _upgraded(onnx, proto, opset):
     from google.protobuf.message import EncodeError
 
     try:
-        return onnx.version_converter.convert_version(proto, OPSETS[0])
+        stand_ins, proto = _with_stand_ins(onnx, proto)
+        return _put_back(onnx.version_converter.convert_version(proto, OPSETS[0]), stand_ins)
     except EncodeError:
         raise ValueError(
             f"the model has opset {opset} and more than the 2 GB that ONNX can convert; fusedops reads {OPSETS[0]} to "
@@ -162,3 +164,28 @@ def _upgraded(onnx, proto, opset):
         raise ValueError(
             f"the model has opset {opset}; fusedops reads {OPSETS[0]} to {OPSETS[-1]}, and ONNX cannot convert it: {e}"
         ) from None
+
+
+def _with_stand_ins(onnx, proto):
+    """({result: node}, a copy of the model) with nodes that ONNX's converter knows in the place of operators that it does
+    not, of results of the same shapes."""
+    found, stand_ins = type(proto).FromString(proto.SerializeToString()), {}
+    for node in found.graph.node:
+        if node.op_type in early_onnx.RECORDS and records.one_name(node.domain) == "" and node.output:
+            stand_ins[node.output[0]] = type(node).FromString(node.SerializeToString())
+            given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+            del node.attribute[:]
+            node.op_type = "Identity"
+            if stand_ins[node.output[0]].op_type == "Crop" and "border" in given:
+                node.op_type, names = "Slice", ("starts", "ends", "axes")
+                node.attribute.extend(map(onnx.helper.make_attribute, names, early_onnx.crop(given)))
+    return stand_ins, found
+
+
+def _put_back(proto, stand_ins):
+    for node in proto.graph.node:
+        was = stand_ins.get(node.output[0]) if node.output else None
+        if was is not None and node.op_type == "Identity":
+            node.op_type = was.op_type
+            node.attribute.extend(was.attribute)
+    return proto

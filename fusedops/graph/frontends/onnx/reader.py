@@ -11,10 +11,12 @@ from ...inference.shape_inference import infer_from
 from ...ir.dtypes import BY_ONNX, ELEMENT_TYPES, FIELDS, from_onnx
 from ...ir.graph import Graph, Node, TensorInfo, Value, unique
 from ...ir.graph_builder import GraphBuilder
+from ...operators.contrib import nchwc
 from ...operators.registry import OPERATORS, READ, RECORDS, Absent
 from .model_file import OPSETS, import_onnx, parse, read_outside
 from .records import VALUES, Attribute, Function
 
+_FOUR_BITS = {21: np.uint8, 22: np.int8}  # what holds elements of UINT4 and INT4, which NumPy does not have
 DEEPEST = 64  # functions that call functions
 _PLAIN = {t.onnx: t for t in ELEMENT_TYPES if t.field}  # whose elements are in files as NumPy has them
 
@@ -106,7 +108,7 @@ class _Library:
     def __init__(self, onnx, model, opset, files):
         self.defaults = not 0 < model.ir_version < 4  # older files have to list every weight as an input
         self.files, self.onnx, self.opset, self.domains = files, onnx, opset, model.opsets | {"": opset}
-        self.functions, unknown, self.orders = model.functions, {}, {}
+        self.functions, unknown, self.orders, self.graph = model.functions, {}, {}, model.graph
         self._collect(model.graph, opset, unknown, set())
         if unknown:
             listed = "; ".join(
@@ -138,6 +140,15 @@ class _Library:
                     self._collect(function, self.opset_of(function), unknown, seen, depth + 1)
             elif not self._is_known(node, opset):
                 unknown.setdefault(node.op, []).append(node.name or f"#{i}")
+
+    @functools.cached_property
+    def channel_block(self):
+        """See nchwc: nodes and shapes of the whole file say it."""
+        graphs = list(self.graph.all())
+        nodes = [n for g in graphs for n in g.nodes if n.domain == nchwc.DOMAIN]
+        shapes = {name: tuple(t.dims) for g in graphs for name, t in g.tensors}
+        described = [(n.key[1], n.inputs, n.outputs, {a.name: a.value for a in n.attributes}) for n in nodes]
+        return nchwc.block_of(described, shapes)
 
     def opset_of(self, function):
         return self.opset if function.opset is None else function.opset
@@ -219,13 +230,16 @@ class _Reader(GraphBuilder):
 
     def __init__(self, library, graph, upgraded=False, outer=None):
         self.library, self.onnx, self.outer, self.depth = library, library.onnx, outer, 0
+        self.few_bits = {}
         taken = dict.fromkeys([v for n in graph.nodes for v in (*n.inputs, *n.outputs)], 0)
         taken |= dict.fromkeys([*(v.name for v in graph.inputs), *(name for name, _ in graph.tensors)], 0)
         constants = {name: self.array(t) for name, t in graph.tensors}
         constants |= {t.values.name: self.sparse_array(t) for t in graph.sparse}
         inputs = [self.value(i) for i in graph.inputs if i.name not in constants]
         opset = library.opset if outer is None else outer.opset
+        few_bits = self.few_bits
         super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken, infer_from)
+        self.few_bits = few_bits
         if library.defaults:
             self.graph.defaults = [self.value(i) for i in graph.inputs if i.name in constants]
         self.scope = {"": ""} | {name: name for name in (*constants, *(i.name for i in inputs))}
@@ -260,6 +274,9 @@ class _Reader(GraphBuilder):
             raise ValueError(f"the model is damaged: the data of tensor {tensor.name!r} cannot be read: {e}") from None
         if tensor.data_type == self.onnx.TensorProto.BFLOAT16:
             a = a.astype(np.float32)
+        if tensor.data_type in _FOUR_BITS:
+            a = a.astype(_FOUR_BITS[tensor.data_type])
+            self.few_bits[id(a)] = a
         if not _is_number(a.dtype):
             raise ValueError(f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy")
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
@@ -314,6 +331,9 @@ class _Reader(GraphBuilder):
                 for i, d in enumerate(t.shape.dim)
             )
         return Value(info.name, shape, dtype)
+
+    def channel_block(self):
+        return self.library.channel_block
 
     def resolve(self, name, reader):
         """The value behind a name of the file."""

@@ -1,6 +1,8 @@
 """Attention of the domain com.microsoft: projections, heads, masks of every form, keys and values of earlier calls,
 rotated positions."""
 
+import itertools
+
 import numpy as np
 
 from ...ir.graph_builder import GraphBuilder
@@ -126,12 +128,11 @@ def _read_multi_head(r: GraphBuilder, node):
         raise ValueError(
             f"{node.op} {node.name!r} shares a buffer with its past, which fusedops does not have: export it without"
         )
-    biases = r.node("Split", node, bias, outputs=3, axis=0, num_outputs=3) if bias else [""] * 3
+    biases = _biases(r, node, q, v, bias) if bias and v else [""] * 3
     if not k:
         parts = [_packed(r, node, q, i) for i in range(3)]
     elif not v:
-        parts = [heads(r, node, _biased(r, node, q, biases[0]), count), *(_packed(r, node, k, i) for i in range(2))]
-        biases = [""] * 3
+        parts = [heads(r, node, q, count), *(_packed(r, node, k, i) for i in range(2))]
     else:
         parts = [
             x if len(r.shape(x) or ()) == 4 else heads(r, node, _biased(r, node, x, each), count)
@@ -143,6 +144,28 @@ def _read_multi_head(r: GraphBuilder, node):
         if _output(node, i):
             r.node("Identity", node, t, result=node.outputs[i])
     attend(r, node, q, k, v, mask, added, _output(node, 3))
+
+
+def _biases(r, node, q, v, bias):
+    """Those of queries, keys and values, of which the last may be wider."""
+    width, of_values = _width(r, q), _width(r, v)
+    if width is None or of_values is None:
+        at = r.node("Shape", node, q, start=2, end=3)
+        end = r.node("Add", node, at, at)
+        cuts = [r.constant(f"{node.name}.begin", [0]), at, end, r.constant(f"{node.name}.end", [2**62])]
+        return [r.node("Slice", node, bias, *cut) for cut in itertools.pairwise(cuts)]
+    sizes = r.constant(f"{node.name}.widths", [width, width, of_values])
+    return r.node("Split", node, bias, sizes, outputs=3, axis=0)
+
+
+def _width(r, value):
+    """The last size of a value, where it is known or that of constant weights; that of heads is all of theirs."""
+    shape, maker = r.shape(value), r.makers.get(value)
+    if shape is not None:
+        return shape[-1] if len(shape) != 4 or shape[1] is None else shape[1] * shape[3]
+    if maker is not None and maker.op in ("MatMul", "Add") and r.shape(maker.inputs[1]):
+        return r.shape(maker.inputs[1])[-1]
+    return None
 
 
 def _biased(r, node, x, bias):

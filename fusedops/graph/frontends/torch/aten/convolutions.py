@@ -69,15 +69,40 @@ def _pool_settings(n, kernel_size, stride, padding, ceil_mode):
 def _max_pool(n, indices=False):
     def read(p, x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
         attrs = _pool_settings(n, kernel_size, stride, padding, ceil_mode) | dict(dilations=_list(dilation, n))
+        if indices and _reads_places(p):
+            return _with_batch(p, x, n, lambda x: _with_places(p, x, n, attrs))
         y = _with_batch(p, x, n, lambda x: p.op("MaxPool", x, **attrs))
-        return _without_places(p, y) if indices else y
+        return [y, None] if indices else y
 
     return read
 
 
+def _max_unpool(n):
+    """Zeros but for x, each element at its place in the image that was pooled."""
+
+    def read(p, x, indices, output_size, *_, **__):
+        lead, area = list(x.shape[:-n]), p.op("ReduceProd", p.shape(p.made.shape[-n:]), [0], keepdims=1)
+        flat = p.op("Concat", p.shape(lead), area, axis=0)
+        zeros = p.op("Expand", p.scalar(0, p.made), flat)
+        rows = [p.op("Reshape", v, p.op("Concat", p.shape(lead), np.array([-1]), axis=0)) for v in (indices, x)]
+        return p.reshape(FxValue(p.op("ScatterElements", zeros, *rows, axis=-1), [*lead, -1]), p.made.shape)
+
+    return read
+
+
+def _with_places(p, x, n, attrs):
+    """The maxima, and their places in each channel: ONNX counts those of all channels."""
+    y, places = p.op("MaxPool", x, count=2, **attrs)
+    return [y, p.op("Mod", places, p.op("ReduceProd", p.shape(x.shape[-n:]), [0], keepdims=0))]
+
+
+def _reads_places(p):
+    return any(reader.args[1] == 1 and reader.users for reader in p.fx_node.users)
+
+
 def _without_places(p, y):
     """Both results of a max pool whose second, the places of the maxima, nobody reads."""
-    if any(reader.args[1] == 1 and reader.users for reader in p.fx_node.users):
+    if _reads_places(p):
         raise Unsupported("fusedops does not have the places of a max pool's maxima")
     return [y, None]
 
@@ -144,6 +169,7 @@ READERS = {
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _conv_transpose),
     **{f"max_pool{n}d": _max_pool(n) for n in (1, 2, 3)},
     **{f"max_pool{n}d_with_indices": _max_pool(n, indices=True) for n in (1, 2, 3)},
+    **{f"max_unpool{n}d": _max_unpool(n) for n in (2, 3)},
     **{f"avg_pool{n}d": _avg_pool(n) for n in (1, 2, 3)},
     **{f"{prefix}adaptive_avg_pool{n}d": _adaptive(n, mean=True) for prefix in ("", "_") for n in (1, 2, 3)},
     **{f"adaptive_max_pool{n}d": _adaptive(n, mean=False) for n in (1, 2, 3)},

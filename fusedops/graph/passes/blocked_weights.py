@@ -1,0 +1,89 @@
+"""Products whose constant weights are dequantised in blocks, or from 4 bits, as products of few bits: their weights stay
+as small as they are in the file."""
+
+import numpy as np
+
+
+def run(context):
+    for node in context.nodes():
+        if node.op == "MatMul" or node.op == "Gemm" and _is_plain(context, node):
+            weights, along = _weights(context, node)
+            if weights is not None:
+                _replace(context, node, weights, along)
+
+
+def _is_plain(context, node):
+    attrs, bias = node.attrs, context.graph.constant(node, 2)
+    scaled = attrs.get("alpha", 1.0) != 1 or attrs.get("beta", 1.0) != 1 or attrs.get("transA", 0)
+    return not scaled and (not node.input(2) or bias is not None and bias.ndim == 1)
+
+
+def _weights(context, node):
+    """(the DequantizeLinear of a product's weights or None, their axis that is summed over)."""
+    made, along = context.producers.get(node.inputs[1]), 1 if node.attrs.get("transB", 0) else 0
+    if made is not None and made.op == "Transpose" and made.attrs.get("perm") == [1, 0]:
+        made, along = context.producers.get(made.inputs[0]), 1 - along
+    of = context.producers.get(node.inputs[0])
+    if made is None or made.op != "DequantizeLinear" or of is not None and of.op == "DequantizeLinear":
+        return None, along  # int8 products have layers of their own
+    return made, along
+
+
+def _replace(context, node, weights, along):
+    graph, before = context.graph, node.inputs
+    q, scale, zero = (graph.constant(weights, i) for i in range(3))
+    if q is None or scale is None or q.ndim != 2 or scale.dtype != np.float32 or weights.input(2) and zero is None:
+        return
+    found = _blocks(weights, q, scale, zero, along)
+    if found is None:
+        return
+    block, bits, scale, zero = found
+    arrays = _packed(q if along else q.T, scale, zero, block, bits)
+    names = [
+        context.add_constant(f"{node.name}.{name}", a) for name, a in zip(("q", "scale", "zero"), arrays, strict=True)
+    ]
+    n, k = q.shape[1 - along], q.shape[along]
+    node.op, node.attrs = "MatMulBits", {"N": n, "K": k, "bits": bits, "block_size": block}
+    node.inputs = [before[0], *names, before[2] if len(before) > 2 else ""]
+    context.reads_instead(node, before)
+
+
+def _blocks(weights, q, scale, zero, along):
+    """(steps of a block, bits, scales (n, blocks), zero points of that shape); None where kernels take no such blocks."""
+    k, n, block, lowest = q.shape[along], q.shape[1 - along], weights.attrs.get("block_size", 0), np.iinfo(q.dtype).min
+    axis, zero = weights.attrs.get("axis", 1) % 2, np.zeros(scale.shape, q.dtype) if zero is None else zero
+    half = 8 if lowest else 0
+    four = all(a.size and -half <= a.min() and a.max() < 16 - half for a in (q, zero))
+    if q.dtype.itemsize > 1 or zero.shape != scale.shape or (not block and not four):
+        return None
+    if block and axis == along and scale.ndim == 2:
+        scale, zero = (a if along else a.T for a in (scale, zero))
+    elif not block and (scale.size == 1 or axis != along and scale.shape == (n,)):
+        block = k
+        scale, zero = (np.broadcast_to(a.reshape(-1, 1), (n, 1)) for a in (scale, zero))
+    else:
+        return None
+    if block % 8 or scale.shape != (n, -(-k // block)):
+        return None
+    return block, 4 if four else 8, scale, zero
+
+
+def _packed(q, scale, zero, block, bits):
+    """(weights, scales, zero points) of rows (n, k) as MatMulBits has them."""
+    (n, k), blocks = q.shape, scale.shape[1]
+    codes, zeros = (_codes(a, bits) for a in (q, zero))
+    codes = np.pad(codes, ((0, 0), (0, blocks * block - k)))
+    return _few_bits(codes, bits).reshape(n, blocks, -1), np.ascontiguousarray(scale), _few_bits(zeros, bits)
+
+
+def _codes(a, bits):
+    """Numbers from 0 on; those with a sign moved by half of the range."""
+    return (a.astype(np.int16) + (2 ** (bits - 1) if a.dtype == np.int8 else 0)).astype(np.uint8)
+
+
+def _few_bits(codes, bits):
+    """The bytes of each row, the first number in the lowest bits."""
+    if bits == 4:
+        codes = np.pad(codes, ((0, 0), (0, codes.shape[1] % 2)))
+        codes = codes[:, ::2] | codes[:, 1::2] << 4
+    return np.ascontiguousarray(codes)
