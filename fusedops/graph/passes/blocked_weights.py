@@ -50,22 +50,25 @@ def _replace(context, node, weights, along):
 
 def _blocks(weights, q, scale, zero, along):
     """(steps of a block, bits, scales (n, blocks), zero points of that shape); None where kernels take no such blocks."""
-    k, n, block, lowest = q.shape[along], q.shape[1 - along], weights.attrs.get("block_size", 0), np.iinfo(q.dtype).min
-    axis, zero = weights.attrs.get("axis", 1) % 2, np.zeros(scale.shape, q.dtype) if zero is None else zero
-    half = 8 if lowest else 0
-    four = all(a.size and -half <= a.min() and a.max() < 16 - half for a in (q, zero))
-    if q.dtype.itemsize > 1 or zero.shape != scale.shape or (not block and not four):
+    zero = np.zeros(scale.shape, q.dtype) if zero is None else zero
+    if q.dtype.itemsize > 1 or zero.shape != scale.shape:
         return None
+    bits = 4 if all(map(_fits_4_bits, (q, zero))) else 8
+    block, axis = weights.attrs.get("block_size", 0), weights.attrs.get("axis", 1) % 2
+    k, n = q.shape[along], q.shape[1 - along]
     if block and axis == along and scale.ndim == 2:
         scale, zero = (a if along else a.T for a in (scale, zero))
-    elif not block and (scale.size == 1 or axis != along and scale.shape == (n,)):
-        block = k
-        scale, zero = (np.broadcast_to(a.reshape(-1, 1), (n, 1)) for a in (scale, zero))
+    elif not block and bits == 4 and (scale.size == 1 or axis != along and scale.shape == (n,)):
+        block, (scale, zero) = k, (np.broadcast_to(a.reshape(-1, 1), (n, 1)) for a in (scale, zero))
     else:
         return None
-    if block % 8 or scale.shape != (n, -(-k // block)):
-        return None
-    return block, 4 if four else 8, scale, zero
+    fits = block % 8 == 0 and scale.shape == (n, -(-k // block))
+    return (block, bits, scale, zero) if fits else None
+
+
+def _fits_4_bits(a):
+    lowest = -8 if a.dtype == np.int8 else 0
+    return a.size and lowest <= a.min() and a.max() < lowest + 16
 
 
 def _packed(q, scale, zero, block, bits):

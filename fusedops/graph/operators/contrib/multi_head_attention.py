@@ -128,7 +128,7 @@ def _read_multi_head(r: GraphBuilder, node):
         raise ValueError(
             f"{node.op} {node.name!r} shares a buffer with its past, which fusedops does not have: export it without"
         )
-    biases = _biases(r, node, q, v, bias) if bias and v else [""] * 3
+    biases = _biases(r, node, q, v, bias)
     if not k:
         parts = [_packed(r, node, q, i) for i in range(3)]
     elif not v:
@@ -147,7 +147,9 @@ def _read_multi_head(r: GraphBuilder, node):
 
 
 def _biases(r, node, q, v, bias):
-    """Those of queries, keys and values, of which the last may be wider."""
+    """Those of queries, keys and values, of which the last may be wider; packed ones have none."""
+    if not bias or not v:
+        return [""] * 3
     width, of_values = _width(r, q), _width(r, v)
     if width is None or of_values is None:
         at = r.node("Shape", node, q, start=2, end=3)
