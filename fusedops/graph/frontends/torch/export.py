@@ -13,7 +13,8 @@ from ...ir.graph import Graph
 from ..onnx.reader import read_onnx
 from . import aten, verify
 from .examples import Example
-from .fx_reader import FxReader, Unsupported
+from .fx_reader import FxReader
+from .fx_values import Unsupported
 from .in_place import is_plain
 from .nn_layers import import_torch
 from .progress import progress

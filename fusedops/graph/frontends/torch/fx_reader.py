@@ -13,6 +13,7 @@ from ...ir.graph_builder import GraphBuilder
 from ...operators.registry import READ
 from ..onnx.model_file import OPSETS
 from . import training
+from .fx_values import FxComplex, FxSize, FxValue, OpenSize, Unsupported, is_complex, leaves, sizes
 from .in_place import changed
 
 _IGNORED = {
@@ -37,46 +38,6 @@ _ASSERTIONS = {
 }
 _EXPANSIONS = {"expand", "expand_as", "repeat", "broadcast_to", "tile"}
 LARGE = 1 << 16  # elements: more are not written out where they only repeat others
-
-
-class Unsupported(ValueError):
-    """An operator, or a use of one, that has no reader."""
-
-
-class OpenSize:
-    """An open size. It is no number: what would take it for the example's size fails."""
-
-    def __init__(self, expression):
-        self.expression = expression  # SymPy's
-
-    def __eq__(self, other):
-        return isinstance(other, OpenSize) and self.expression == other.expression
-
-    def __hash__(self):
-        return hash(self.expression)
-
-
-class FxValue(str):
-    """A value of the graph, by its name, with what torch's export knows of it: dimensions are ints or Open."""
-
-    def __new__(cls, name, shape=None, dtype=None):
-        self = super().__new__(cls, name)
-        self.shape, self.dtype = shape, dtype
-        return self
-
-    @property
-    def ndim(self):
-        return len(self.shape)
-
-
-class FxSize(str):
-    """An integer or float that depends on open sizes, or on an element of a tensor, as a value of the graph without
-    axes."""
-
-    def __new__(cls, name, number):
-        self = super().__new__(cls, name)
-        self.number = number  # torch.SymInt or torch.SymFloat
-        return self
 
 
 class FxReader(GraphBuilder):
@@ -151,6 +112,10 @@ class FxReader(GraphBuilder):
                     "call to call: let it take the state as an input and return it"
                 )
             value = self.resolved(node)
+            if is_complex(self.torch, [value]):
+                raise ValueError(
+                    "a result has complex numbers, which networks do not have: let the module return view_as_real"
+                )
             if not isinstance(value, (FxValue, self.torch.Tensor)):
                 continue  # a number of Python's
             self.graph.results.append(self.name(value))
@@ -234,7 +199,8 @@ class FxReader(GraphBuilder):
             return made
         if self._is_constant(target, name, given, made):
             return self._computed(target, name, args, known)
-        reader = self.readers.get(name) if library in ("aten", "fusedops") else None
+        kind = f"complex {name}" if is_complex(self.torch, [*given.values(), made]) else name
+        reader = self.readers.get(kind) if library in ("aten", "fusedops") else None
         if reader is None:
             raise Unsupported(f"fusedops does not have torch's operator {target._schema.name}{self.where()}")
         self.made = made
@@ -252,7 +218,7 @@ class FxReader(GraphBuilder):
 
     def _is_constant(self, target, name, given, made):
         """Whether torch computes an operator now."""
-        if any(isinstance(a, (FxValue, FxSize)) for a in _leaves(given.values())):
+        if any(isinstance(a, (FxValue, FxSize, FxComplex)) for a in leaves(given.values())):
             return False
         return not training.draws(self.torch, target, given) and not (name in _EXPANSIONS and made.numel() > LARGE)
 
@@ -438,15 +404,6 @@ _OF_SYMPY = {
 }
 
 
-def sizes(shape):
-    """A shape of torch's with each open size as Open, and those that export found to be fixed as ints."""
-    return tuple(n if isinstance(n, (int, OpenSize, FxSize)) else _size(n.node.expr) for n in shape)
-
-
-def _size(expression):
-    return int(expression) if expression.is_Integer else OpenSize(expression)
-
-
 def module_path(node):
     """The innermost module of the user's that a node comes from, by its path."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
@@ -455,11 +412,3 @@ def module_path(node):
 
 def _stored(exported, name):
     return exported.state_dict[name] if name in exported.state_dict else exported.constants[name]
-
-
-def _leaves(values):
-    for v in values:
-        if isinstance(v, (list, tuple)):
-            yield from _leaves(v)
-        else:
-            yield v

@@ -5,7 +5,31 @@ them are values of the graph (fx_reader.Tensor) or, where constant, tensors of t
 name of the result, or a list of them. A use of an operator that it does not have is Unsupported.
 """
 
-from . import convolutions, indexing, normalization, pointwise, products, random_tensors, reductions, resizing, shapes
+from . import (
+    complex_numbers,
+    convolutions,
+    fourier,
+    indexing,
+    normalization,
+    pointwise,
+    products,
+    random_tensors,
+    reductions,
+    resizing,
+    shapes,
+)
 
-FAMILIES = (convolutions, pointwise, indexing, normalization, shapes, products, reductions, resizing, random_tensors)
+FAMILIES = (
+    convolutions,
+    pointwise,
+    indexing,
+    normalization,
+    shapes,
+    products,
+    reductions,
+    resizing,
+    random_tensors,
+    complex_numbers,
+    fourier,
+)
 READERS = {name: reader for family in FAMILIES for name, reader in family.READERS.items()}

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..fx_reader import FxValue, Unsupported
+from ..fx_values import FxValue, Unsupported
 
 
 def _list(value, n):

@@ -1,6 +1,6 @@
 """What picks elements by indices, or puts them there."""
 
-from ..fx_reader import Unsupported
+from ..fx_values import Unsupported
 from .shapes import axis, transpose
 
 

@@ -1,6 +1,6 @@
 """Norms, and softmax."""
 
-from ..fx_reader import FxValue
+from ..fx_values import FxValue
 from .reductions import variance
 from .shapes import axis
 

@@ -2,7 +2,7 @@
 
 import math
 
-from ..fx_reader import FxValue, Unsupported
+from ..fx_values import FxValue, Unsupported
 from .shapes import axis
 
 

@@ -4,7 +4,7 @@ numbers is written twice, as nodes here and in NumPy in `same_draws`, by which n
 import numpy as np
 
 from ....ir.dtypes import to_onnx
-from ..fx_reader import sizes
+from ..fx_values import sizes
 
 
 def _drawn(p, op, dtype=None, **attrs):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..fx_reader import sizes
+from ..fx_values import sizes
 
 
 def _resize(n, mode, **attrs):

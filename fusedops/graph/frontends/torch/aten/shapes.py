@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..fx_reader import FxValue, OpenSize, Unsupported, sizes
+from ..fx_values import FxValue, OpenSize, Unsupported, sizes
 
 END = 2**63 - 1
 

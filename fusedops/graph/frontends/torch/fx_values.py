@@ -1,0 +1,77 @@
+"""What the readers of torch's operators take and give: values of the graph with what torch's export knows of them."""
+
+
+class Unsupported(ValueError):
+    """An operator, or a use of one, that has no reader."""
+
+
+class OpenSize:
+    """An open size. It is no number: what would take it for the example's size fails."""
+
+    def __init__(self, expression):
+        self.expression = expression  # SymPy's
+
+    def __eq__(self, other):
+        return isinstance(other, OpenSize) and self.expression == other.expression
+
+    def __hash__(self):
+        return hash(self.expression)
+
+
+class FxValue(str):
+    """A value of the graph, by its name, with what torch's export knows of it: dimensions are ints or Open."""
+
+    def __new__(cls, name, shape=None, dtype=None):
+        self = super().__new__(cls, name)
+        self.shape, self.dtype = shape, dtype
+        return self
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+
+class FxSize(str):
+    """An integer or float that depends on open sizes, or on an element of a tensor, as a value of the graph without
+    axes."""
+
+    def __new__(cls, name, number):
+        self = super().__new__(cls, name)
+        self.number = number  # torch.SymInt or torch.SymFloat
+        return self
+
+
+class FxComplex:
+    """A tensor of complex numbers as two values of the graph, or tensors of torch: `re` and `im`, the latter None where
+    it is zero. `pair` has both along a last axis of its own, where it is known."""
+
+    def __init__(self, re, im, shape, dtype, pair=None):
+        self.re, self.im, self.shape, self.dtype, self.pair = re, im, shape, dtype, pair
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+
+def sizes(shape):
+    """A shape of torch's with each open size as Open, and those that export found to be fixed as ints."""
+    return tuple(n if isinstance(n, (int, OpenSize, FxSize)) else _size(n.node.expr) for n in shape)
+
+
+def _size(expression):
+    return int(expression) if expression.is_Integer else OpenSize(expression)
+
+
+def leaves(values):
+    for v in values:
+        if isinstance(v, (list, tuple)):
+            yield from leaves(v)
+        else:
+            yield v
+
+
+def is_complex(torch, values):
+    """Whether there are complex numbers among values, or in lists of them."""
+    return any(
+        isinstance(v, (FxComplex, complex)) or isinstance(v, torch.Tensor) and v.is_complex() for v in leaves(values)
+    )
