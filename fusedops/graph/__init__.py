@@ -197,14 +197,14 @@ def from_torch(
 
     Parameters
     ----------
-    module : torch.nn.Module
-        Taken as for inference (``module.eval()``). Its weights are copied: what becomes of it later does not change the
-        network.
+    module : torch.nn.Module or torch.export.ExportedProgram
+        A module is taken as for inference (``module.eval()``). Its weights are copied: what becomes of it later does not
+        change the network.
     example_inputs : tensor, array, or a tuple, list or dict of them, optional
         What the module is called with: a tuple or list has its arguments, a dict its keyword arguments, and each may be
         nested. The tensors in them become the inputs of the network, in order; all else stays as it is. Without them,
         `module` is a single layer (``nn.Conv2d``, ``nn.Linear``, ...) and the result the layer of fusedops with its
-        weights.
+        weights. A program has its example itself, and its open sizes.
     dynamic_shapes : tuple, list or dict, optional
         Which dimensions may differ from call to call beside the first, which may always, unless the module itself fixes
         it: for each example input None or a dict from dimensions to names, such as ``({2: "height", 3: "width"},)``.
@@ -224,9 +224,8 @@ def from_torch(
     Raises
     ------
     ValueError
-        The module decides by values that only a call knows, keeps state, has operators that fusedops does not
-        have, or fixes a size that was to be open; or the network would not compute what the module
-        does.
+        The module decides by values that only a call knows, keeps state, has operators that fusedops does not have, or
+        fixes a size that was to be open; or the network would not compute what the module does.
     TypeError
         Not a module, or example inputs of another kind; no example inputs, and no such layer, or options of networks
         for one.
@@ -244,7 +243,7 @@ def from_torch(
     from .frontends.torch import export, nn_layers  # a sixth of the time that `load` takes without them
 
     options = _options(fold, fuse, disabled_passes, precision, seed)
-    if example_inputs is None:
+    if example_inputs is None and not export.is_program(module):
         if not (fold and fuse) or options.disabled or dynamic_shapes is not None or seed is not None:
             raise TypeError(
                 "a single layer has nothing to fold or fuse: for a network pass example inputs as well, "

@@ -10,6 +10,7 @@ from . import (
     elementwise,
     gather_scatter,
     grid_sample,
+    linear_algebra,
     matmul,
     matmul_nbits,
     norm,
@@ -60,6 +61,7 @@ _FAMILIES = (
     signal,
     random_numbers,
     early_onnx,
+    linear_algebra,
     detection,
 )
 RECORDS = {name: record for family in _FAMILIES for name, record in family.RECORDS.items()}

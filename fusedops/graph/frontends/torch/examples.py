@@ -3,7 +3,7 @@ values."""
 
 import numpy as np
 
-from .same_draws import drawing_alike
+from .same_draws import called_alike
 
 
 class Example:
@@ -13,6 +13,7 @@ class Example:
 
     def __init__(self, torch, inputs, dynamic_shapes=None):
         self.torch, self.leaves, self.wanted = torch, [], {}
+        self.casts = set()  # to types that the module computes in, for which a network has float32
         if isinstance(inputs, dict):
             _check_structure(inputs, dynamic_shapes)
             self.args, self.kwargs = (), self._converted(inputs, dynamic_shapes)
@@ -23,6 +24,10 @@ class Example:
             _check_structure(inputs, dynamic_shapes)
             self.args, self.kwargs = self._converted(tuple(inputs), dynamic_shapes), {}
         self.open = {(i, 0): None for i, x in enumerate(self.leaves) if x.ndim} | self.wanted
+
+    def add_named(self, inputs):
+        """Adds keyword arguments, behind those in order."""
+        self.kwargs = self.kwargs | self._converted(dict(inputs), None)
 
     def _converted(self, value, spec):
         """A structure of arrays and tensors as one of tensors; notes these and the names in `spec`, which has the same
@@ -71,9 +76,12 @@ class Example:
 
     def call(self, module, leaves):
         """What the module makes of other leaves in the places of the example's."""
-        leaves = [x.clone() for x in leaves]  # a module may change them
-        with drawing_alike(self.torch):
-            return module(*self.replaced(self.args, leaves), **self.replaced(self.kwargs, leaves))
+
+        def call():
+            given = [x.clone() for x in leaves]  # a module may change them
+            return module(*self.replaced(self.args, given), **self.replaced(self.kwargs, given))
+
+        return called_alike(self.torch, call)
 
     def tensors(self, module, leaves):
         return [

@@ -32,6 +32,8 @@ def read_torch(module, example_inputs, dynamic_shapes, build):
     Each way to read it is tried until one gives a network whose results are the module's: torch's graph export with
     open sizes, with the sizes of the example, and the tracing exporter where export fails."""
     torch = import_torch()
+    if is_program(module):
+        return _read_program(torch, module, example_inputs, dynamic_shapes, build)
     if not isinstance(module, torch.nn.Module):
         todo = (
             "make its module, and call load_state_dict" if isinstance(module, dict) else "call it in a module's forward"
@@ -61,6 +63,33 @@ def read_torch(module, example_inputs, dynamic_shapes, build):
     raise ValueError(f"the module cannot be loaded: {first}{more}")
 
 
+def is_program(module):
+    return isinstance(module, import_torch().export.ExportedProgram)
+
+
+def _read_program(torch, exported, example_inputs, dynamic_shapes, build):
+    """The network of a program of torch.export, with the sizes that it has open, compared with the program."""
+    if dynamic_shapes is not None:
+        raise TypeError("an exported program has its open sizes: pass dynamic_shapes to torch.export.export")
+    if example_inputs is None and not exported.example_inputs:
+        raise TypeError("the exported program has no example inputs: pass some, from_torch(program, example_inputs)")
+    given, named = exported.example_inputs if example_inputs is None else (example_inputs, {})
+    example = Example(torch, given)
+    example.add_named(named)
+    module = exported.module()
+    with _LOCK, _as_for_inference(torch, module):
+        names, expected = _results(torch, module, example)
+        try:
+            program = _program(torch, exported, {})
+        except Unsupported as e:
+            raise ValueError(f"the program cannot be loaded: {e}") from e
+        sizes = _other_sizes(program, example.sizes(), exported.range_constraints)
+        found = _tried(Candidate(program.graph, program, sizes), module, example, build, names, expected)
+    if isinstance(found, str):
+        raise ValueError(f"the program cannot be loaded: {found}")
+    return found
+
+
 class Candidate(NamedTuple):
     """A way in which a module was read."""
 
@@ -77,6 +106,7 @@ def _tried(candidate, module, example, build, names, expected):
         return f"it has {len(graph.outputs)} results, not {len(names)}"
     for value, name in zip(graph.outputs, names, strict=True):
         value.name = name
+    example.casts = verify.casts_of(graph)
     try:
         model = build(graph)
     except ValueError as e:  # sizes or values that do not fit

@@ -12,7 +12,7 @@ from ...ir.graph import Graph, Node, Value, unique
 from ...ir.graph_builder import GraphBuilder
 from ...operators.registry import READ
 from ..onnx.model_file import OPSETS
-from . import training
+from . import control_flow_ops, training
 from .fx_values import FxComplex, FxSize, FxValue, OpenSize, Unsupported, is_complex, leaves, sizes
 from .in_place import changed
 
@@ -54,7 +54,7 @@ class FxReader(GraphBuilder):
         self.opened, self.dims = [], {}  # the expressions of each input's open sizes; the name of each
         self.labels = {}  # id of a constant tensor: (its name, itself, so that no other tensor gets this id)
         self._bind(exported, names)
-        self._run(exported.graph_module if module is None else module, self.values)
+        self.run(exported.graph_module if module is None else module, self.values)
         self._finish(exported)
 
     # ---- inputs, constants and outputs
@@ -153,7 +153,7 @@ class FxReader(GraphBuilder):
 
     # ---- nodes
 
-    def _run(self, module, values):
+    def run(self, module, values):
         """Reads the nodes of a graph of torch; `values` has its placeholders and grows. The result is what its output
         node returns."""
         outer, self.values = self.values, values
@@ -250,7 +250,9 @@ class FxReader(GraphBuilder):
         if getattr(target, "__name__", "") == "wrap_with_set_grad_enabled":
             inner = args[1]
             holders = [n for n in inner.graph.nodes if n.op == "placeholder"]
-            return self._run(inner, dict(zip(holders, args[2:], strict=True)))
+            return self.run(inner, dict(zip(holders, args[2:], strict=True)))
+        if getattr(target, "__name__", "") in control_flow_ops.READERS:
+            return control_flow_ops.READERS[target.__name__](self, made, *args)
         if isinstance(made, (int, float, bool)):
             return made
         if isinstance(made, self.torch.SymBool):
@@ -311,7 +313,7 @@ class FxReader(GraphBuilder):
     def cast(self, value, dtype):
         """A tensor, or number, with elements of a type of torch's."""
         if isinstance(value, (FxSize, int, float, bool)):
-            return self.number(value, self.numpy_type(dtype, "a number"))
+            return self.number(value, self._number_type(dtype))
         if value.dtype == dtype:
             return value
         if isinstance(value, self.torch.Tensor):
@@ -322,7 +324,11 @@ class FxReader(GraphBuilder):
 
     def scalar(self, number, like):
         """A constant number of the element type of a tensor."""
-        return self.name(np.array(number, self.numpy_type(like.dtype, "a tensor")))
+        return self.name(np.array(number, self._number_type(like.dtype)))
+
+    def _number_type(self, dtype):
+        """That of numbers beside tensors of a type: bfloat16 stands in the graph as float32."""
+        return np.dtype(np.float32) if dtype == self.torch.bfloat16 else self.numpy_type(dtype, "a number")
 
     def size(self, n):
         """A size as an int or a value without axes."""

@@ -5,7 +5,21 @@ import numpy as np
 from ...operators.random_numbers import multinomial, normal, uniform
 
 
-def drawing_alike(torch):
+def called_alike(torch, call):
+    """What a call of a module gives, with fixed numbers where it draws any; torch's own generator stays as it is. Torch
+    has control flow that runs in no mode: one is used where numbers were drawn."""
+    before = torch.get_rng_state()
+    result = call()
+    if torch.equal(before, torch.get_rng_state()):
+        return result
+    torch.set_rng_state(before)
+    with _drawing_alike(torch):
+        result = call()
+    torch.set_rng_state(before)
+    return result
+
+
+def _drawing_alike(torch):
     """A mode of torch in which each operator that draws random numbers makes its own of those that are fixed."""
 
     class SameDraws(torch.utils._python_dispatch.TorchDispatchMode):

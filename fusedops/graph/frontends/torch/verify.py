@@ -56,19 +56,24 @@ def _compared(model, module, example, leaves, expected):
     if len(found) != len(expected):
         return f"there are {len(found)} results, not {len(expected)}"
     for i, (y, right) in enumerate(zip(found, expected, strict=True)):
-        wrong = apart(y, right.numpy(), _tolerance(module, right, model._graph))
+        wrong = apart(y, right.numpy(), _tolerance(module, right, model._graph, example.casts))
         if wrong and not _is_noise(module, example, leaves, i, y, right):
             return f"result {i} {wrong}"
     return None
 
 
-def _tolerance(module, result, graph):
-    """That of the coarsest type of elements that the module has or casts to: what is nearly between two halves may
-    become either."""
+def _tolerance(module, result, graph, casts=()):
+    """That of the coarsest type of elements that the module has or casts to (`casts` are ONNX's numbers): what is nearly
+    between two halves may become either."""
     types = {str(t.dtype).removeprefix("torch.") for t in (result, *module.parameters(), *module.buffers())}
     found = [BY_NAME[t] for t in types if t in BY_NAME]
-    casts = [BY_ONNX[n.attrs.get("type", n.attrs.get("to"))] for n in graph.nodes if n.op in ("Narrow", "Cast")]
-    return max((t.tolerance for t in [*found, *(t for t in casts if t.stored)]), default=0)
+    to = [BY_ONNX[k] for k in (*casts, *casts_of(graph))]
+    return max((t.tolerance for t in [*found, *(t for t in to if t.stored)]), default=0)
+
+
+def casts_of(graph):
+    """ONNX's numbers of the types that a graph casts to."""
+    return {n.attrs.get("type", n.attrs.get("to")) for n in graph.nodes if n.op in ("Narrow", "Cast")}
 
 
 def _is_noise(module, example, leaves, i, y, right):

@@ -182,18 +182,6 @@ def _cell(op, **attrs):
     return read
 
 
-def _distance(p, x, /, x2, **given):
-    """Euclidean distances between the rows of two matrices."""
-    if given.get("p", 2) != 2:
-        raise Unsupported("fusedops does not have cdist of another norm than 2")
-    return p.op(
-        "ReduceL2",
-        p.op("Sub", p.op("Unsqueeze", x, [x.ndim - 1]), p.op("Unsqueeze", x2, [x2.ndim - 2])),
-        [-1],
-        keepdims=0,
-    )
-
-
 def _similarity(p, x, x2, dim=1, eps=1e-8):
     """Cosines: products of both over the product of their lengths, each at least eps."""
     a = axis(x, dim)
@@ -212,8 +200,6 @@ READERS = {
     "outer": _outer,
     "bilinear": _bilinear,
     "scaled_dot_product_attention": _attention,
-    "cdist": _distance,
-    "_cdist_forward": _distance,
     "cosine_similarity": _similarity,
     "_scaled_dot_product_flash_attention_for_cpu": _flash_attention,
     "lstm": _recurrent("LSTM"),

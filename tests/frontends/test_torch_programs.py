@@ -1,0 +1,207 @@
+"""Branches, loops and scans of PyTorch, and programs of torch.export."""
+
+import numpy as np
+import pytest
+
+import fusedops as fo
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (its CPU build is enough)")
+from torch import nn
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+
+from fusedops.graph.frontends.torch import export
+
+
+@pytest.fixture(autouse=True)
+def exported(monkeypatch):
+    """Torch's graph export alone."""
+
+    def none(*_):
+        raise export.Unsupported("tracing was needed")
+
+    monkeypatch.setattr(export, "_traced", none)
+
+
+def randn(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+class Module(nn.Module):
+    """A function of the module, whose layer it may call, and of tensors."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.layer = function, nn.Linear(4, 4)
+
+    def forward(self, *inputs):
+        return self.function(self.layer, *inputs)
+
+
+def check(function, x, op, *feeds):
+    """Also at inputs that take other branches, or other numbers of rounds, than the example."""
+    module = Module(function).eval()
+    net = fo.from_torch(module, x)
+    assert op in [n.op for n in net._graph.nodes]
+    for y in (x, *feeds):
+        with torch.no_grad():
+            expected = module(y)
+        found = net(y.numpy())
+        pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+        for a, b in pairs:
+            assert a.dtype == b.numpy().dtype
+            np.testing.assert_allclose(a, b.numpy(), rtol=1e-5, atol=1e-6)
+    return net
+
+
+def test_a_branch_by_values():
+    def function(layer, x):
+        return torch.cond(x.sum() > 0, lambda x: layer(x) + x.shape[0], lambda x: x.sin(), (x,))
+
+    x = randn(5, 4).abs()
+    check(function, x, "If", -x, x[:2], -x[:3])
+
+
+def test_branches_of_several_results_inside_a_branch():
+    def inner(x, y):
+        return torch.cond(y.sum() > 0, lambda x, y: (x + y, y * 2), lambda x, y: (x * y, y - 1), (x, y))
+
+    def function(layer, x):
+        a, b = torch.cond(x.sum() > 0, inner, lambda x, y: (x.sin(), y.cos()), (x, layer(x)))
+        return a * b
+
+    x = randn(3, 4)
+    check(function, x, "If", -x, x + 3, x - 3)
+
+
+def test_a_loop_of_known_rounds():
+    def function(layer, x):
+        start = torch.tensor(0)
+        return while_loop(lambda i, y: i < 5, lambda i, y: (i + 1, torch.tanh(layer(y))), (start, x))[1]
+
+    check(function, randn(5, 4), "Loop", randn(2, 4))
+
+
+def test_a_loop_until_values_say_so():
+    def function(layer, x):
+        total, y = while_loop(lambda i, y: y.abs().sum() > 1, lambda i, y: (i + 1, y * 0.5), (torch.tensor(0), x))
+        return y, total
+
+    x = randn(5, 4)
+    check(function, x, "Loop", 100 * x, 0.001 * x)
+
+
+@pytest.mark.parametrize("options", [{}, {"dim": 1, "reverse": True}])
+def test_a_scan(options):
+    def function(layer, x):
+        start = torch.zeros_like(x.select(options.get("dim", 0), 0))
+        change = layer if not options else torch.sin
+        return scan(lambda c, x: (c + change(x), c * x), start, x, **options)
+
+    check(function, randn(5, 4), "Scan", randn(7, 4))
+
+
+def test_complex_numbers_in_a_branch_are_refused():
+    def function(layer, x):
+        z = torch.fft.fft(x)
+        return torch.view_as_real(torch.cond(x.sum() > 0, lambda z: z * 2, lambda z: z + 1, (z,)))
+
+    with pytest.raises(ValueError, match="real numbers in branches"):
+        fo.from_torch(Module(function), randn(3, 4))
+
+
+# ---- programs of torch.export
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+
+    def forward(self, x, *, scale):
+        return self.body(x) * scale, x.mean((2, 3))
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_program(opened, tmp_path):
+    batch = torch.export.Dim("batch", min=1, max=64)
+    shapes = {"x": {0: batch}, "scale": None} if opened else None
+    module, x, scale = Scaled().eval(), randn(2, 3, 9, 8), randn(7, 6)
+    program = torch.export.export(module, (x,), {"scale": scale}, dynamic_shapes=shapes)
+    torch.export.save(program, tmp_path / "net.pt2")
+    for each in (program, torch.export.load(tmp_path / "net.pt2")):
+        net = fo.from_torch(each)
+        assert len(net.explain().fusions) >= 2 and [v.name for v in net.inputs] == ["x", "scale"]
+        for y in (x, *([randn(5, 3, 9, 8)] if opened else [])):
+            with torch.no_grad():
+                expected = module(y, scale=scale)
+            for a, b in zip(net(y.numpy(), scale.numpy()), expected, strict=True):
+                np.testing.assert_allclose(a, b.numpy(), rtol=1e-5, atol=1e-6)
+    if not opened:
+        with pytest.raises(ValueError, match="shape"):
+            net(np.zeros((3, 3, 9, 8), np.float32), scale.numpy())
+
+
+def test_a_program_has_its_sizes_and_its_example():
+    program = torch.export.export(nn.ReLU(), (randn(2, 3),))
+    with pytest.raises(TypeError, match="pass dynamic_shapes to torch.export.export"):
+        fo.from_torch(program, dynamic_shapes=({0: "n"},))
+    program.example_inputs = None
+    with pytest.raises(TypeError, match="no example inputs"):
+        fo.from_torch(program)
+    assert fo.from_torch(program, randn(2, 3))(np.full((2, 3), -1, np.float32)).max() == 0
+
+
+def test_a_program_that_cannot_be_loaded():
+    program = torch.export.export(Module(lambda layer, x: torch.special.gammaln(x)), (randn(2, 3),))
+    with pytest.raises(ValueError, match=r"program cannot be loaded: .*gammaln|lgamma"):
+        fo.from_torch(program)
+
+
+# ---- halves, and what NumPy computes
+
+SPD = randn(2, 4, 4) / 4 + 4 * torch.eye(4)
+FUNCTIONS = {
+    "to halves and back": lambda x: (x * 100).half().float(),
+    "to bfloat16 and back": lambda x: x.bfloat16().float(),
+    "to bfloat16 by its name": lambda x: x.to(torch.bfloat16).to(torch.float32) + 1,
+    "arithmetic of halves": lambda x: (x.half() * 2 + 1).float(),
+    "arithmetic of bfloat16": lambda x: (x.bfloat16() * 3 - 1).float(),
+    "median": lambda x: x.median(),
+    "median of an even number": lambda x: x.median(0),
+    "median along the last axis": lambda x: x.median(-1, True)[0],
+    "k-th value": lambda x: x.kthvalue(2, dim=1),
+    "inverse": lambda x: torch.linalg.inv(x @ x.transpose(1, 2) + 4 * torch.eye(3)),
+    "inverse of one": lambda x: torch.inverse(x[0] @ x[0].T + torch.eye(3)),
+    "norm": lambda x: torch.linalg.norm(x),
+    "norm of rows": lambda x: torch.linalg.norm(x, 3, dim=1),
+    "largest of rows": lambda x: torch.linalg.norm(x, float("inf"), dim=1),
+    "norm of matrices": lambda x: torch.linalg.norm(x, "fro", dim=(1, 2)) + torch.linalg.norm(x, 1, dim=(1, 2)),
+    "spectral norm": lambda x: torch.linalg.matrix_norm(x, 2) + torch.linalg.matrix_norm(x, "nuc"),
+    "singular values": lambda x: torch.linalg.svdvals(x),
+    **{
+        f"distances of norm {p}": lambda x, p=p: torch.cdist(x, x * 2 + 1, p=p)
+        for p in (0.0, 1.0, 2.0, 3.0, float("inf"))
+    },
+    "buckets": lambda x: torch.bucketize(x.round(), torch.tensor([-1.0, 0, 1])),
+    "buckets with their ends": lambda x: torch.bucketize(
+        x.round(), torch.tensor([-1, 0, 1]), right=True, out_int32=True
+    ),
+    "places in computed rows": lambda x: torch.searchsorted(x.sort(-1)[0], x * 1.1, side="right"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name):
+    fo.from_torch(Module(lambda layer, x: FUNCTIONS[name](x)), randn(4, 3, 5))
+
+
+def test_a_cast_to_halves_rounds():
+    net = fo.from_torch(Module(lambda layer, x: x.half().float()), randn(3))
+    assert net(np.float32([1e5, 2049, 0.1])).tolist() == [np.inf, 2048, float(np.float16(0.1))]
+
+
+def test_a_matrix_without_an_inverse():
+    net = fo.from_torch(Module(lambda layer, x: torch.linalg.inv(x)), SPD)
+    with pytest.raises(ValueError, match="no inverse"):
+        net(np.zeros((2, 4, 4), np.float32))
