@@ -15,11 +15,14 @@ class GraphBuilder:
         self.names: dict[str, int] = {}
         self.makers: dict[str, Node] = {}
         self.types: dict[str, np.dtype] = {}
-        self.few_bits: dict[int, np.ndarray] = {}  # constants of 4 bits, by their ids
 
     def channel_block(self):
         """The channels of a block of images whose channels are in blocks."""
         raise ValueError("no file of this kind has images in blocks of channels")
+
+    def has_few_bits(self, value):
+        """Whether a value is a constant of 4 bits in the file, which 8 bits hold here."""
+        return False
 
     def fresh(self, name):
         return unique(name, self.taken)

@@ -154,7 +154,7 @@ def _gather_blocks_shape(node, q, at, scales, zero_points=None):
 
 
 def _read_quantize(r: GraphBuilder, node):
-    if id(r.graph.constants.get(node.input(2))) in r.few_bits:
+    if r.has_few_bits(node.input(2)):
         raise ValueError(f"{node.op} {node.name!r} makes elements of 4 bits, which NumPy does not have")
     read_typed(r, node)
 

@@ -109,6 +109,7 @@ class _Library:
         self.defaults = not 0 < model.ir_version < 4  # older files have to list every weight as an input
         self.files, self.onnx, self.opset, self.domains = files, onnx, opset, model.opsets | {"": opset}
         self.functions, unknown, self.orders, self.graph = model.functions, {}, {}, model.graph
+        self.few_bits = {}  # constants of 4 bits, by their ids
         self._collect(model.graph, opset, unknown, set())
         if unknown:
             listed = "; ".join(
@@ -230,16 +231,13 @@ class _Reader(GraphBuilder):
 
     def __init__(self, library, graph, upgraded=False, outer=None):
         self.library, self.onnx, self.outer, self.depth = library, library.onnx, outer, 0
-        self.few_bits = {}
         taken = dict.fromkeys([v for n in graph.nodes for v in (*n.inputs, *n.outputs)], 0)
         taken |= dict.fromkeys([*(v.name for v in graph.inputs), *(name for name, _ in graph.tensors)], 0)
         constants = {name: self.array(t) for name, t in graph.tensors}
         constants |= {t.values.name: self.sparse_array(t) for t in graph.sparse}
         inputs = [self.value(i) for i in graph.inputs if i.name not in constants]
         opset = library.opset if outer is None else outer.opset
-        few_bits = self.few_bits
         super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken, infer_from)
-        self.few_bits = few_bits
         if library.defaults:
             self.graph.defaults = [self.value(i) for i in graph.inputs if i.name in constants]
         self.scope = {"": ""} | {name: name for name in (*constants, *(i.name for i in inputs))}
@@ -276,7 +274,7 @@ class _Reader(GraphBuilder):
             a = a.astype(np.float32)
         if tensor.data_type in _FOUR_BITS:
             a = a.astype(_FOUR_BITS[tensor.data_type])
-            self.few_bits[id(a)] = a
+            self.library.few_bits[id(a)] = a
         if not _is_number(a.dtype):
             raise ValueError(f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy")
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
@@ -334,6 +332,9 @@ class _Reader(GraphBuilder):
 
     def channel_block(self):
         return self.library.channel_block
+
+    def has_few_bits(self, value):
+        return id(self.graph.constants.get(value)) in self.library.few_bits
 
     def resolve(self, name, reader):
         """The value behind a name of the file."""
