@@ -65,6 +65,26 @@ def test_products(kind, k, n, block, rows, zero, stand, tmp_path):
         assert [n.op for n in nets[0]._graph.nodes] == ["LinearBits"]  # which keeps them packed
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_blocks_of_columns(rows):
+    """Of a square matrix, whose scales have the shape that blocks of the other axis would have."""
+    codes, scale = (
+        RNG.integers(-8, 8, (64, 64)),
+        RNG.uniform(0.01, 0.1, (8, 64) if rows else (64, 8)).astype(np.float32),
+    )
+    w = codes * scale.repeat(8, 1 - rows)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["d"], axis=1 - rows, block_size=8),
+        helper.make_node("Gemm", ["x", "d"], ["y"], transB=rows),
+    ]
+    values = [helper.make_tensor_value_info(name, 1, ["m", 64]) for name in "xy"]
+    stores = [stored("q", codes, "int4"), numpy_helper.from_array(scale, "s")]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], stores)
+    net = fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    x = RNG.standard_normal((3, 64)).astype(np.float32)
+    np.testing.assert_allclose(net(x), x @ (w.T if rows else w), rtol=1e-4, atol=1e-4)
+
+
 def test_an_embedding_of_4_bits():
     codes, scale = RNG.integers(-8, 8, (30, 32)), RNG.uniform(0.01, 0.1, (30, 2)).astype(np.float32)
     nodes = [

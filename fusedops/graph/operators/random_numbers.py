@@ -13,20 +13,20 @@ from .schema import Inference, NumPyOnly, Operator, Rewrite
 def normal(generator, shape, dtype, mean=0.0, scale=1.0):
     """Numbers of a normal distribution."""
     own = dtype if dtype == np.float32 else np.float64
-    return (generator.standard_normal(shape, own) * own_type(scale, own) + own_type(mean, own)).astype(dtype)
+    return (generator.standard_normal(shape, own) * _number(scale, own) + _number(mean, own)).astype(dtype)
 
 
 def uniform(generator, shape, dtype, low=0.0, high=1.0):
     """Numbers of low to high, which rounding does not reach."""
     own = dtype if dtype == np.float32 else np.float64
-    low, high = own_type(low, own), own_type(high, own)
+    low, high = _number(low, own), _number(high, own)
     with np.errstate(over="ignore"):
         y = (generator.random(shape, own) * (high - low) + low).astype(dtype)
         last = np.nextafter(np.asarray(high, dtype), np.asarray(low, dtype))
     return np.minimum(y, last) if low < high else y
 
 
-def own_type(number, dtype):
+def _number(number, dtype):
     return np.asarray(number, dtype)[()]
 
 
@@ -38,7 +38,10 @@ def multinomial(generator, logits, samples, dtype):
         raise ValueError("a row has no class with a probability, or infinite or NaN logarithms")
     steps = np.cumsum(np.exp(x - top), -1)
     drawn = generator.random((len(x), samples)) * steps[:, -1:]
-    return np.stack([np.searchsorted(s, d, "right") for s, d in zip(steps, drawn, strict=True)]).astype(dtype)
+    y = np.empty(drawn.shape, dtype)
+    for row, s, d in zip(y, steps, drawn, strict=True):
+        row[:] = np.minimum(np.searchsorted(s, d, "right"), np.searchsorted(s, s[-1]))  # a product may round up
+    return y
 
 
 def draws(graph):

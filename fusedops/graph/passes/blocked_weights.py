@@ -29,11 +29,21 @@ def _weights(context, node):
     return made, along
 
 
+def _constants(context, weights):
+    """(numbers, scales, zero points) of a DequantizeLinear; None where they are not all constant, or of other types."""
+    q, scale, zero = (context.graph.constant(weights, i) for i in range(3))
+    if q is None or scale is None or weights.input(2) and zero is None:
+        return None
+    zero = np.zeros(scale.shape, q.dtype) if zero is None else zero
+    fits = q.ndim == 2 and q.dtype.itemsize == 1 and scale.dtype == np.float32 and zero.shape == scale.shape
+    return (q, scale, zero) if fits else None
+
+
 def _replace(context, node, weights, along):
-    graph, before = context.graph, node.inputs
-    q, scale, zero = (graph.constant(weights, i) for i in range(3))
-    if q is None or scale is None or q.ndim != 2 or scale.dtype != np.float32 or weights.input(2) and zero is None:
+    given, before = _constants(context, weights), node.inputs
+    if given is None:
         return
+    q, scale, zero = given
     found = _blocks(weights, q, scale, zero, along)
     if found is None:
         return
@@ -50,20 +60,20 @@ def _replace(context, node, weights, along):
 
 def _blocks(weights, q, scale, zero, along):
     """(steps of a block, bits, scales (n, blocks), zero points of that shape); None where kernels take no such blocks."""
-    zero = np.zeros(scale.shape, q.dtype) if zero is None else zero
-    if q.dtype.itemsize > 1 or zero.shape != scale.shape:
-        return None
-    bits = 4 if all(map(_fits_4_bits, (q, zero))) else 8
+    k, n, bits = q.shape[along], q.shape[1 - along], 4 if all(map(_fits_4_bits, (q, zero))) else 8
     block, axis = weights.attrs.get("block_size", 0), weights.attrs.get("axis", 1) % 2
-    k, n = q.shape[along], q.shape[1 - along]
-    if block and axis == along and scale.ndim == 2:
-        scale, zero = (a if along else a.T for a in (scale, zero))
-    elif not block and bits == 4 and (scale.size == 1 or axis != along and scale.shape == (n,)):
-        block, (scale, zero) = k, (np.broadcast_to(a.reshape(-1, 1), (n, 1)) for a in (scale, zero))
-    else:
+    if block and (axis != along or scale.ndim != 2):  # blocks of the other axis
         return None
-    fits = block % 8 == 0 and scale.shape == (n, -(-k // block))
+    if block:
+        scale, zero = (a if along else a.T for a in (scale, zero))
+    elif bits == 4 and _of_columns(scale, n, axis != along):
+        block, (scale, zero) = k, (np.broadcast_to(a.reshape(-1, 1), (n, 1)) for a in (scale, zero))
+    fits = block > 0 and block % 8 == 0 and scale.shape == (n, -(-k // block))
     return (block, bits, scale, zero) if fits else None
+
+
+def _of_columns(scale, n, across):
+    return scale.size == 1 or across and scale.shape == (n,)
 
 
 def _fits_4_bits(a):
