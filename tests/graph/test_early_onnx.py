@@ -65,6 +65,13 @@ def test_between_others_of_an_opset_that_is_converted():
     np.testing.assert_allclose(net(X), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("opset", [6, 7])
+@pytest.mark.parametrize("attrs", [{}, {"border": [1, 2]}, {"border": 3}, {"border": [0, 0, 0, 0], "scale": [2]}])
+def test_damaged_crops(attrs, opset):
+    with pytest.raises(ValueError):
+        fo.load_onnx(network([helper.make_node("Crop", ["x"], ["y"], **attrs)], opset))
+
+
 def test_thresholds_of_the_opset_that_has_them():
     check(network([helper.make_node("ThresholdedRelu", ["x"], ["y"], alpha=0.25)], 10))
     check(network([helper.make_node("MeanVarianceNormalization", ["x"], ["y"], axes=[0, 2])], 9))

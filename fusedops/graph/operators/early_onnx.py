@@ -27,8 +27,10 @@ def crop(node):
     """The (starts, ends, axes) of the slice that a Crop is: of what its border (left, top, right, bottom) leaves, or,
     with a scale, of so many rows and columns."""
     left, top, right, bottom = node["border"]
-    ends = [top + node["scale"][0], left + node["scale"][1]] if "scale" in node else [-bottom or _END, -right or _END]
-    return [top, left], ends, [2, 3]
+    if "scale" not in node:
+        return [top, left], [-bottom or _END, -right or _END], [2, 3]
+    rows, columns = node["scale"]
+    return [top, left], [top + rows, left + columns], [2, 3]
 
 
 _END = 2**31 - 1

@@ -160,7 +160,7 @@ def _upgraded(onnx, proto, opset):
             f"the model has opset {opset} and more than the 2 GB that ONNX can convert; fusedops reads {OPSETS[0]} to "
             f"{OPSETS[-1]}: export it again with one of these"
         ) from None
-    except (RuntimeError, ValueError, onnx.version_converter.ConvertError) as e:
+    except (RuntimeError, TypeError, ValueError, onnx.version_converter.ConvertError) as e:
         raise ValueError(
             f"the model has opset {opset}; fusedops reads {OPSETS[0]} to {OPSETS[-1]}, and ONNX cannot convert it: {e}"
         ) from None
