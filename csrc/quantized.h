@@ -52,6 +52,10 @@ fo_qlinear *fo_qlinear_create(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff
  * float32. */
 fo_qlinear *fo_qlinear_create_bf16(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
                                    const float *bias, fo_activation act);
+/* The same of float32 x by weights in blocks of up to FO_BITS_BLOCK steps, which are the caller's and outlive the plan:
+ * each block of a row of x is rounded to int8 by its largest magnitude, and sums of a block are exact. */
+#define FO_BITS_BLOCK ((1 << 24) / (UINT8_MAX * INT8_MAX))
+fo_qlinear *fo_qlinear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_bits *w, const float *bias, fo_activation act);
 bool fo_has_bf16(void); /* whether the set in use has that dot product */
 const char *fo_qlinear_isa(const fo_qlinear *plan);
 void fo_qlinear_free(fo_qlinear *plan);

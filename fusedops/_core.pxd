@@ -111,6 +111,10 @@ cdef extern from "fusedops.h" nogil:
                                   const fo_quantized *q)
     fo_qlinear *fo_qlinear_create_bf16(Py_ssize_t n, Py_ssize_t k, const fo_weights *w, Py_ssize_t wn, Py_ssize_t wk,
                                        const float *bias, fo_activation act)
+    enum:
+        FO_BITS_BLOCK
+    fo_qlinear *fo_qlinear_create_bits(Py_ssize_t n, Py_ssize_t k, const fo_bits *w, const float *bias,
+                                       fo_activation act)
     bint fo_has_bf16()
     const char *fo_qlinear_isa(const fo_qlinear *plan)
     void fo_qlinear_free(fo_qlinear *plan)

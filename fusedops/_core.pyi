@@ -146,6 +146,7 @@ def norm(
 BYTE_STEPS: int
 BYTE_STEPS_OF_ZEROS: int
 BFLOAT16: dtype[Any]
+BITS_BLOCK: int
 BITS_COLUMNS: int
 
 def sampled(x: Array, at: NDArray[int64], w: Array) -> Array: ...

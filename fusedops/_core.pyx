@@ -421,13 +421,14 @@ cdef int make_once(object layer, bint made) except -1:
 # ---- linear ---------------------------------------------------------------------------------------------------------
 
 BITS_COLUMNS = FO_BITS_COLUMNS  # of a panel of weights of 4 or 8 bits
+BITS_BLOCK = FO_BITS_BLOCK  # most steps of a block whose rows are rounded
 cdef enum: LARGEST = 1 << 30  # of their sizes
 
 
 cdef class LinearPlan:
     """y = activation(x w^T + bias + residual) with w packed once."""
     cdef fo_linear *plan
-    cdef fo_qlinear *narrow  # in its place, where products are of bfloat16
+    cdef fo_qlinear *narrow  # in its place, where products are of bfloat16, or of rows rounded by blocks
     cdef Py_ssize_t n, k
     cdef readonly str isa
     cdef readonly tuple _kept  # what the plan reads where it is
@@ -461,20 +462,20 @@ cdef class LinearPlan:
         else:
             with nogil:
                 narrow = fo_qlinear_create_bf16(n, k, &weights, wn, wk, data(bias), act)
-            if narrow == NULL:
-                raise MemoryError("fusedops: no memory for packed weights")
-            self.narrow, self.n, self.k, self.isa = narrow, n, k, fo_qlinear_isa(narrow).decode()
+            self._keep_narrow(narrow, n, k)
 
     def _pack_bits(self, Py_ssize_t n, Py_ssize_t k, int bits, Py_ssize_t block, ndarray q, ndarray scales,
-                   ndarray zeros, ndarray bias, tuple activation):
+                   ndarray zeros, ndarray bias, tuple activation, bint rounds=False):
         """Weights as fo_bits has them, which are kept and not copied: C-contiguous arrays (panels, words of a column,
-        BITS_COLUMNS) of uint32 and float32."""
+        BITS_COLUMNS) of uint32 and float32. rounds: rows are rounded to int8, block by block."""
         cdef fo_bits w
         cdef Py_ssize_t each = 32 // bits if bits in (4, 8) else 1
-        make_once(self, self.plan != NULL)
+        make_once(self, self.plan != NULL or self.narrow != NULL)
         if min(n, k, block) < 1 or max(n, k, block) > LARGEST or each == 1 or block % 8:
             raise ValueError(f"{n} x {k} weights of {bits} bits in blocks of {block}: fusedops takes 4 or 8 bits, in "
                              f"blocks of a multiple of 8")
+        if rounds and block > BITS_BLOCK:
+            raise ValueError(f"rows are rounded in blocks of up to {BITS_BLOCK}, not of {block}")
         w.bits, w.block, w.blocks = bits, block, (k + block - 1) // block
         for a, dtype, rows in ((q, np.uint32, w.blocks * block // each), (scales, np.float32, w.blocks),
                                (zeros, np.uint32, (w.blocks + each - 1) // each)):
@@ -487,13 +488,22 @@ cdef class LinearPlan:
                              f"float32")
         w.q, w.zeros = <const uint32_t *>cnp.PyArray_DATA(q), <const uint32_t *>cnp.PyArray_DATA(zeros)
         w.scales = data(scales)
-        self._keep(fo_linear_create_bits(n, k, &w, data(bias), activation_of(activation)), n, k)
+        if rounds:
+            self._keep_narrow(fo_qlinear_create_bits(n, k, &w, data(bias), activation_of(activation)), n, k)
+        else:
+            self._keep(fo_linear_create_bits(n, k, &w, data(bias), activation_of(activation)), n, k)
         self._kept = q, scales, zeros
 
     cdef int _keep(self, fo_linear *plan, Py_ssize_t n, Py_ssize_t k) except -1:
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.n, self.k, self.isa = plan, n, k, fo_linear_isa(plan).decode()
+        return 0
+
+    cdef int _keep_narrow(self, fo_qlinear *plan, Py_ssize_t n, Py_ssize_t k) except -1:
+        if plan == NULL:
+            raise MemoryError("fusedops: no memory for packed weights")
+        self.narrow, self.n, self.k, self.isa = plan, n, k, fo_qlinear_isa(plan).decode()
         return 0
 
     def __call__(self, x, residual=None, out=None):

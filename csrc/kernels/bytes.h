@@ -37,12 +37,16 @@ typedef struct {
 /* C[m,n] = epilogue(A B). A's rows are `segments` of k groups of four steps of int8 or two of bfloat16, the last one
  * padded, each group 4 * phases bytes; a segment begins `segment` bytes behind the one before. B is in panels of 4,
  * 2 or 1 vectors (fo_byte_panel), each segments * k groups of four bytes a column. row_zero and row_scale: those of
- * A's rows, zero points negated, or NULL. row_sums: of the kernel of this name, where weights have zero points. */
+ * A's rows, zero points negated, or NULL. row_sums: of the kernel of this name, where weights have zero points. In the
+ * place of all these gemm_bits takes weights in blocks, and rows of as many bytes (quantized/bits.h), each block of
+ * which has a scale and, as row_zero, its bytes' negated sum. */
 typedef struct {
     ptrdiff_t m, n, k, segments;
     const uint8_t *a;
     ptrdiff_t lda, segment;
     const int8_t *b;
+    const fo_bits *bits; /* gemm_bits: from this column on */
+    ptrdiff_t column;
     const int32_t *row_zero, *row_sums;
     const float *row_scale;
     void *c;
@@ -95,6 +99,7 @@ typedef struct {
     bool tiles;                                   /* large products are by tiles of bytes */
     void (*gemm)(const fo_byte_gemm_args *);      /* of int8 */
     void (*gemm_bf16)(const fo_byte_gemm_args *); /* or NULL, where the processor has no dot product of them */
+    void (*gemm_bits)(const fo_byte_gemm_args *);               /* by weights in blocks */
     void (*row_sums)(const fo_byte_gemm_args *, int32_t *sums); /* of A's bytes, m of them */
     void (*narrow)(ptrdiff_t n, const float *x, uint16_t *y);   /* floats as bfloat16 */
     /* y = round(x / scale) + zero within bytes, ^ flip */

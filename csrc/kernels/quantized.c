@@ -1,4 +1,4 @@
-/* Tensors of 8 bits, and products of bfloat16. Compiled for each set, and again where that has a dot product of
+/* Tensors of 8 bits, and products of bfloat16 and of weights in blocks. Compiled for each set, and again where that has a dot product of
  * bytes. */
 #define FO_EXACT_FMA /* integers are the same on all sets, whatever the activation */
 #include "kernels.h"
@@ -9,6 +9,7 @@
 #include "quantized/convert.h"
 #include "quantized/between.h"
 #include "quantized/gemm.h"
+#include "quantized/bits.h"
 #ifdef BYTE_TILES
 #include "quantized/tiles.h"
 #endif
@@ -17,7 +18,7 @@
 
 #define BYTE_KERNELS \
     .vl = VL, .mr = BYTE_ROWS, .nr = BYTE_VECTORS * VL, .phases = PHASES, .parts = BYTE_PARTS, \
-    .is_signed = DOT_SIGNED, .quantize = quantize, .dequantize = dequantize, \
+    .is_signed = DOT_SIGNED, .gemm_bits = byte_gemm_bits, .quantize = quantize, .dequantize = dequantize, \
     .range = range, .copy = copy, .patches = patches, .widen = widen, .pair = byte_pair, \
     .larger = byte_larger, .add = byte_add, .mean = byte_mean, .depthwise = byte_depthwise, \
     .row_sums = byte_row_sums, .planes = byte_planes, .transpose = byte_transpose, .narrow = narrow

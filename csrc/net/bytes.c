@@ -171,35 +171,42 @@ static void *channels(const fo_byte_plan *plan, bool *failed) {
     return p;
 }
 
-bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrdiff_t n, ptrdiff_t k, const void *w,
-                       ptrdiff_t wn, ptrdiff_t wk, const fo_quantized *q) {
-    const fo_byte_kernels *kn = fo_active_bytes();
+/* What has an element a channel, of a plan whose sizes are known; false where memory is short. */
+static bool make_channels(fo_byte_plan *plan, const fo_quantized *q) {
     bool failed = false;
-    *plan = (fo_byte_plan){.kn = kn,
-                           .type = type,
-                           .groups = groups,
-                           .n = n,
-                           .k = k,
-                           .quads = div_up(k * fo_size(type), 4),
-                           .columns = round_up(n, kn->vl),
-                           .x = q->x,
-                           .product = q->product,
-                           .residual = q->residual,
-                           .y = q->y,
-                           .act = q->act};
-    plan->panels = 4 * plan->columns * plan->quads;
-    plan->w = fo_alloc((size_t)max_(groups * plan->panels, 1));
+    plan->kn = fo_active_bytes(), plan->columns = round_up(plan->n, plan->kn->vl);
+    plan->x = q->x, plan->product = q->product, plan->residual = q->residual, plan->y = q->y, plan->act = q->act;
     plan->scale = channels(plan, &failed), plan->bias = channels(plan, &failed);
     plan->sums = channels(plan, &failed);
     for (int s = 0; s < 2; s++) plan->start[s] = channels(plan, &failed);
     if (q->act.slopes) plan->slopes = channels(plan, &failed);
     if (q->nudge && q->x.scale && are_rounded(plan) && fits_integers(plan, q)) plan->nudge = channels(plan, &failed);
     if (q->w_zero) plan->w_zero = channels(plan, &failed);
-    if (!plan->w || failed) return false;
+    return !failed;
+}
+
+bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrdiff_t n, ptrdiff_t k, const void *w,
+                       ptrdiff_t wn, ptrdiff_t wk, const fo_quantized *q) {
+    *plan = (fo_byte_plan){.type = type, .groups = groups, .n = n, .k = k, .quads = div_up(k * fo_size(type), 4)};
+    const bool made = make_channels(plan, q);
+    plan->panels = 4 * plan->columns * plan->quads;
+    plan->w = fo_alloc((size_t)max_(groups * plan->panels, 1));
+    if (!plan->w || !made) return false;
     for (ptrdiff_t o = 0; q->w_zero && o < groups * n; o++) plan->w_zero[o / n * plan->columns + o % n] = -q->w_zero[o];
     packing p = {plan, w, wn, wk};
-    if (n) fo_parallel_for(groups * div_up(n, kn->nr), fo_pack_threads(groups * n * k), pack_group, &p);
+    if (n) fo_parallel_for(groups * div_up(n, plan->kn->nr), fo_pack_threads(groups * n * k), pack_group, &p);
     type == FO_BF16 ? make_bias(plan, q) : make_constants(plan, q);
+    return true;
+}
+
+bool fo_byte_plan_make_bits(fo_byte_plan *plan, ptrdiff_t n, ptrdiff_t k, const fo_bits *bits, const float *bias,
+                            fo_activation act) {
+    const ptrdiff_t steps = bits->blocks * bits->block;
+    *plan = (fo_byte_plan){.type = FO_S8, .bits = *bits, .groups = 1, .n = n, .k = k, .quads = steps / 4};
+    const fo_quantized q = {.bias = bias, .act = act};
+    if (!make_channels(plan, &q)) return false;
+    plan->panels = n * (steps * bits->bits / 8 + 4 * bits->blocks);
+    make_bias(plan, &q);
     return true;
 }
 
@@ -221,13 +228,14 @@ typedef struct {
 static void make_rows(const byte_job *job, fo_byte_gemm_args *g, ptrdiff_t group, ptrdiff_t i, float *scratch) {
     const fo_byte_plan *plan = job->p->plan;
     uint8_t *rows = (uint8_t *)scratch, *raw = rows + job->rows * job->row_bytes;
+    const ptrdiff_t each = fo_byte_scales(plan);
     float *scale = (float *)(raw + round_up(4 * plan->quads, 64));
-    int32_t *zero = (int32_t *)(scale + job->rows);
+    int32_t *zero = (int32_t *)(scale + job->rows * each);
     const ptrdiff_t bytes = plan->k * fo_size(plan->type);
     for (ptrdiff_t r = 0; r < g->m; r++, rows += job->row_bytes) {
         uint8_t *to = fo_byte_phases(plan) == 1 ? rows : raw;
-        job->p->row(job->p, group, i + r, to, scale + r, zero + r);
         memset(to + bytes, 0, (size_t)(4 * plan->quads - bytes));
+        job->p->row(job->p, group, i + r, to, scale + r * each, zero + r * each);
         if (fo_byte_phases(plan) > 1) plan->kn->widen(plan->quads, raw, rows);
     }
     g->a = (const uint8_t *)scratch, g->lda = job->row_bytes;
@@ -242,7 +250,9 @@ fo_byte_gemm_args fo_byte_block_of(const fo_byte_product *p, const fo_byte_epilo
                            .segments = 1,
                            .ldc = p->ldc,
                            .ep = *ep,
-                           .b = plan->w + group * plan->panels + 4 * j * plan->quads,
+                           .b = plan->w ? plan->w + group * plan->panels + 4 * j * plan->quads : NULL,
+                           .bits = &plan->bits,
+                           .column = j,
                            .c = (char *)p->c + (i * p->ldc + column) * fo_size(ep->type)};
     g.ep.start += at, g.ep.scale += at, g.ep.bias += at;
     if (g.ep.act.slopes) g.ep.act.slopes += at;
@@ -301,7 +311,8 @@ fo_status fo_byte_product_run(const fo_byte_product *p) {
     const int threads = fo_byte_threads(p);
     cut(&job, threads);
     if (!p->a)
-        job.each = div_up(job.rows * (job.row_bytes + 8) + round_up(4 * plan->quads, 64), (ptrdiff_t)sizeof(float));
+        job.each = div_up(job.rows * (job.row_bytes + 8 * fo_byte_scales(plan)) + round_up(4 * plan->quads, 64),
+                          (ptrdiff_t)sizeof(float));
     if (plan->w_zero) job.each += round_up(job.rows, 16);
     if (job.each) {
         job.scratch = fo_arena_share(&job.each, threads, 0);

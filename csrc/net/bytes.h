@@ -10,6 +10,7 @@
 typedef struct {
     const fo_byte_kernels *kn;
     fo_dtype type; /* of the weights: FO_S8 or FO_BF16 */
+    fo_bits bits;  /* or these, in blocks, where it has any */
     ptrdiff_t groups, n, k;
     ptrdiff_t quads, columns, panels; /* groups of four bytes; columns, padded; bytes of a group's weights */
     int8_t *w;
@@ -26,6 +27,9 @@ typedef struct {
  * alone. False where memory is short; free it all the same. */
 bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrdiff_t n, ptrdiff_t k, const void *w,
                        ptrdiff_t wn, ptrdiff_t wk, const fo_quantized *q);
+/* The same of one product by weights in blocks of up to FO_BITS_BLOCK steps, which are the caller's. */
+bool fo_byte_plan_make_bits(fo_byte_plan *plan, ptrdiff_t n, ptrdiff_t k, const fo_bits *bits, const float *bias,
+                            fo_activation act);
 void fo_byte_plan_free(fo_byte_plan *plan);
 
 /* Whether the depthwise kernel serves: one filter a channel. */
@@ -62,7 +66,7 @@ bool fo_byte_range_of_rows(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, 
 bool fo_byte_by_range(ptrdiff_t n, const float *x, uint8_t *bytes, fo_byte_range *range);
 
 /* Writes row i of a group's A, k elements; in 8 bits, where x is of floats, also its scale and its zero point,
- * negated. */
+ * negated; for weights in blocks whole blocks, and for each a scale and the bytes' negated sum. */
 typedef struct fo_byte_product fo_byte_product;
 typedef void fo_byte_row(const fo_byte_product *, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
                          int32_t *zero);
@@ -93,7 +97,12 @@ static inline int32_t fo_byte_offset(const fo_byte_kernels *kn, fo_dtype type) {
 }
 
 /* Operands of a group of four bytes: kn->phases of int8. */
-static inline int fo_byte_phases(const fo_byte_plan *plan) { return plan->type == FO_BF16 ? 1 : plan->kn->phases; }
+static inline int fo_byte_phases(const fo_byte_plan *plan) {
+    return plan->type == FO_BF16 || plan->bits.bits ? 1 : plan->kn->phases;
+}
+
+/* Scales of a row of floats: one, or one a block. */
+static inline ptrdiff_t fo_byte_scales(const fo_byte_plan *plan) { return plan->bits.bits ? plan->bits.blocks : 1; }
 
 /* What sums start with for x of this type; of floats, whose zero point a run knows, the sums of weights. */
 static inline const int32_t *fo_byte_start(const fo_byte_plan *plan, fo_dtype x) {
@@ -110,7 +119,10 @@ fo_status fo_byte_product_run(const fo_byte_product *product);
 
 /* A block by the kernel of its type. */
 static inline void fo_byte_gemm(const fo_byte_plan *plan, const fo_byte_gemm_args *g) {
-    plan->type == FO_BF16 ? plan->kn->gemm_bf16(g) : plan->kn->gemm(g);
+    if (plan->bits.bits)
+        plan->kn->gemm_bits(g);
+    else
+        plan->type == FO_BF16 ? plan->kn->gemm_bf16(g) : plan->kn->gemm(g);
 }
 
 /* For layers with loops of their own: a product's block from row i and a group's column j on, but for its size and A;

@@ -1,5 +1,7 @@
-/* y = activation(x w^T + bias + residual) of int8 or bfloat16: net/bytes.h with rows as they come, copied, quantised
- * each by its own range, or rounded. */
+/* y = activation(x w^T + bias + residual) of int8, bfloat16 or weights in blocks: net/bytes.h with rows as they
+ * come, copied, quantised each by its own range or that of each block, or rounded. */
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "bytes.h"
@@ -44,6 +46,13 @@ fo_qlinear *fo_qlinear_create_bf16(ptrdiff_t n, ptrdiff_t k, const fo_weights *w
     return NULL;
 }
 
+fo_qlinear *fo_qlinear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_bits *w, const float *bias, fo_activation act) {
+    fo_qlinear *plan = new_plan();
+    if (plan && fo_byte_plan_make_bits(&plan->products, n, k, w, bias, act)) return plan;
+    fo_qlinear_free(plan);
+    return NULL;
+}
+
 bool fo_has_bf16(void) { return fo_active_bytes()->gemm_bf16; }
 
 const char *fo_qlinear_isa(const fo_qlinear *plan) {
@@ -83,6 +92,39 @@ static void row_of_floats(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i
     (void)group;
     kn->quantize(p->plan->k, x, r.step, r.zero_point, kn->is_signed ? 0x80 : 0, row);
     *scale = r.scale, *zero = (kn->is_signed ? 128 : 0) - r.zero_point;
+}
+
+/* n floats as int8 between -127 and 127, that scale times the largest magnitude; the sum of these. Where one is not
+ * finite the scale is NaN. */
+static int32_t quantize_block(const fo_byte_kernels *kn, ptrdiff_t n, const float *x, int8_t *y, float *scale) {
+    float range[2];
+    int32_t sum = 0;
+    kn->range(n, x, range);
+    const float step = (range[1] > -range[0] ? range[1] : -range[0]) / 127;
+    const bool finite = step < INFINITY, any = finite && step >= FLT_MIN;
+    *scale = any ? step : finite ? 0 : NAN;
+    kn->quantize(n, x, any ? step : FLT_MAX, 128, 0x80, (uint8_t *)y);
+    for (ptrdiff_t p = 0; p < n; p++) sum += y[p];
+    return sum;
+}
+
+/* The steps of words of 4 bits, 8 each, as their dot products take them: even ones, then odd ones. */
+static void by_nibbles(ptrdiff_t steps, int8_t *y) {
+    for (; steps > 0; steps -= 8, y += 8) {
+        const int8_t even[] = {y[0], y[2], y[4], y[6]}, odd[] = {y[1], y[3], y[5], y[7]};
+        memcpy(y, even, sizeof even), memcpy(y + 4, odd, sizeof odd);
+    }
+}
+
+static void row_by_blocks(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
+                          int32_t *zero) {
+    const linear_rows *s = p->source;
+    const fo_bits *w = &p->plan->bits;
+    const float *x = (const float *)s->x + i * s->ldx;
+    (void)group;
+    for (ptrdiff_t b = 0, at = 0; b < w->blocks; b++, at += w->block)
+        zero[b] = -quantize_block(p->plan->kn, min_(w->block, p->plan->k - at), x + at, (int8_t *)row + at, scale + b);
+    if (w->bits == 4) by_nibbles(w->blocks * w->block, (int8_t *)row);
 }
 
 static void row_rounded(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
@@ -168,7 +210,8 @@ fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, ptrdiff_t m, co
                                .m = m,
                                .a = fo_byte_direct(&plan->products, types.x) ? x : NULL,
                                .lda = ldx * fo_size(types.x),
-                               .row = types.x != FO_F32                ? row_of_bytes
+                               .row = plan->products.bits.bits         ? row_by_blocks
+                                      : types.x != FO_F32              ? row_of_bytes
                                       : plan->products.type == FO_BF16 ? row_rounded
                                                                        : row_of_floats,
                                .source = &source,

@@ -9,6 +9,9 @@ INLINE vi v_isub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
 INLINE vi v_imul(vi a, vi b) { return _mm256_mullo_epi32(a, b); }
 INLINE vi v_iand(vi a, vi b) { return _mm256_and_si256(a, b); }
 INLINE vi v_ixor(vi a, vi b) { return _mm256_xor_si256(a, b); }
+INLINE vi v_nibbles(vi v, int upper) {
+    return _mm256_and_si256(upper ? _mm256_srli_epi16(v, 4) : v, _mm256_set1_epi8(15));
+}
 INLINE vf v_to_float(vi v) { return _mm256_cvtepi32_ps(v); }
 INLINE vi v_to_int(vf v) { return _mm256_cvtps_epi32(v); }
 INLINE vi v_load_bytes(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }

@@ -9,6 +9,9 @@ INLINE vi v_isub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 INLINE vi v_imul(vi a, vi b) { return _mm512_mullo_epi32(a, b); }
 INLINE vi v_iand(vi a, vi b) { return _mm512_and_si512(a, b); }
 INLINE vi v_ixor(vi a, vi b) { return _mm512_xor_si512(a, b); }
+INLINE vi v_nibbles(vi v, int upper) {
+    return _mm512_and_si512(upper ? _mm512_srli_epi16(v, 4) : v, _mm512_set1_epi32(0x0f0f0f0f));
+}
 INLINE vf v_to_float(vi v) { return _mm512_cvtepi32_ps(v); }
 INLINE vi v_to_int(vf v) { return _mm512_cvtps_epi32(v); }
 INLINE vi v_load_bytes(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }

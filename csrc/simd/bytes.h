@@ -12,6 +12,7 @@
  *   v_iset1(x)                         all lanes x
  *   v_iadd v_isub v_imul               modulo 2^32
  *   v_iand v_ixor                      of bits
+ *   v_nibbles(i, upper)                the upper (1) or lower (0) four bits of each byte
  *   v_as_float(i) v_as_int(a)          the same bits
  *   v_to_float(i)                      rounded to nearest, halves to even
  *   v_to_int(a)                        the same way, of floats within 32 bits

@@ -9,6 +9,10 @@ INLINE vi v_isub(vi a, vi b) { return vsubq_s32(a, b); }
 INLINE vi v_imul(vi a, vi b) { return vmulq_s32(a, b); }
 INLINE vi v_iand(vi a, vi b) { return vandq_s32(a, b); }
 INLINE vi v_ixor(vi a, vi b) { return veorq_s32(a, b); }
+INLINE vi v_nibbles(vi v, int upper) {
+    const uint8x16_t u = vreinterpretq_u8_s32(v);
+    return vreinterpretq_s32_u8(upper ? vshrq_n_u8(u, 4) : vandq_u8(u, vdupq_n_u8(15)));
+}
 INLINE vf v_to_float(vi v) { return vcvtq_f32_s32(v); }
 INLINE vi v_to_int(vf v) { return vcvtnq_s32_f32(v); }
 INLINE vi v_load_bytes(const uint8_t *p) {

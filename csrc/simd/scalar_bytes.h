@@ -14,6 +14,7 @@ INLINE vi v_isub(vi a, vi b) { return (vi)((uint32_t)a - (uint32_t)b); }
 INLINE vi v_imul(vi a, vi b) { return (vi)((uint32_t)a * (uint32_t)b); }
 INLINE vi v_iand(vi a, vi b) { return a & b; }
 INLINE vi v_ixor(vi a, vi b) { return a ^ b; }
+INLINE vi v_nibbles(vi v, int upper) { return (vi)((uint32_t)v >> 4 * upper & 0x0f0f0f0f); }
 INLINE vf v_to_float(vi v) { return (vf)v; }
 INLINE vi v_to_int(vf v) { return (vi)lrintf(v); }
 INLINE vi v_load_bytes(const uint8_t *p) { return *p; }

@@ -90,10 +90,17 @@ static fo_status linear(const test_case *t) { /* m n k, fo_dtype of w; slopes x 
     return status;
 }
 
-static fo_status bits(const test_case *t) { /* m n k, bits, steps of a block; x, q scales zeros as fo_bits, bias */
+/* m n k, bits, steps of a block, whether rows are rounded; x, q scales zeros as fo_bits, bias */
+static fo_status bits(const test_case *t) {
     const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2], block = t->i[4];
     const fo_bits w = {
         (int)t->i[3], block, (k + block - 1) / block, (const uint32_t *)t->in[1], (const uint32_t *)t->in[3], t->in[2]};
+    if (t->i[5]) {
+        fo_qlinear *plan = fo_qlinear_create_bits(n, k, &w, t->in[4], activation(t, NULL));
+        const fo_status status = fo_qlinear_run(plan, (fo_types){0}, m, t->in[0], k, NULL, 0, t->y[0], n);
+        fo_qlinear_free(plan);
+        return status;
+    }
     fo_linear *plan = fo_linear_create_bits(n, k, &w, t->in[4], activation(t, NULL));
     const fo_status status = fo_linear_run(plan, m, t->in[0], k, NULL, 0, t->y[0], n);
     fo_linear_free(plan);

@@ -137,13 +137,21 @@ def few_bits(m, n, k, bits, block):
     scales = draw(n, blocks)
     w = (q.astype(np.float32) - zeros[:, :blocks].repeat(block, 1)).astype(np.float32) * scales.repeat(block, 1)
     words = [(a.reshape(n, -1, each) << np.arange(0, 32, bits)).sum(2).astype(np.uint32) for a in (q, zeros)]
-    case(
-        "bits",
-        f"{m}x{n}x{k} {bits} bits by {block}",
-        [m, n, k, bits, block],
-        [x, panels(words[0]), panels(scales), panels(words[1]), bias],
-        [oracle.linear(x, w[:, :k], bias)],
-    )
+    for rounds in False, True:
+        case(
+            "bits",
+            f"{m}x{n}x{k} {bits} bits by {block}" + " of rounded rows" * rounds,
+            [m, n, k, bits, block, rounds],
+            [x, panels(words[0]), panels(scales), panels(words[1]), bias],
+            [oracle.linear(by_blocks(x, block) if rounds else x, w[:, :k], bias)],
+        )
+
+
+def by_blocks(x, block):
+    """Rows as int8 times a scale a block, for the largest magnitude to be 127."""
+    blocks = np.pad(x, ((0, 0), (0, -x.shape[1] % block))).reshape(len(x), -1, block)
+    step = np.abs(blocks).max(-1, keepdims=True) / np.float32(127)
+    return (np.rint(blocks / step) * step).reshape(len(x), -1)[:, : x.shape[1]]
 
 
 def matmul(m, n, k, batch, a_columns, y_columns):

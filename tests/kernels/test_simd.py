@@ -392,6 +392,13 @@ def test_integers(bytewise, name):
     np.testing.assert_array_equal(bits(bytewise, name, v), expected.astype(np.int32))
 
 
+@pytest.mark.parametrize("upper", [0, 1])
+def test_halves_of_bytes(bytewise, upper):
+    v = integers(15, bytewise.lanes).view(np.uint8)
+    expected = v >> 4 if upper else v & 15
+    np.testing.assert_array_equal(bits(bytewise, "v_nibbles", v, [[upper]] * 15, dtype=np.uint8), expected)
+
+
 def test_integers_and_floats(bytewise):
     v = integers(15, bytewise.lanes)
     np.testing.assert_array_equal(bits(bytewise, "v_as_int", v), v)

@@ -1,7 +1,5 @@
 """Weights of 4 and 8 bits in blocks: bits of a product of the unpacked weights, in layers and in networks."""
 
-import itertools
-
 import numpy as np
 import onnx
 import pytest
@@ -12,29 +10,8 @@ import oracle
 from fusedops import _core, activations
 from fusedops.graph.ir.graph import Node
 from fusedops.graph.operators import matmul_nbits
-from fusedops.graph.operators.registry import OPERATORS
+from nbits import layer, network, unpacked, weights
 from oracle import check
-
-
-def weights(n, k, bits=4, block=32, zeros=True, seed=0):
-    """A MatMulBits node, and its weights, scales and zero points as files have them."""
-    rng, blocks = np.random.default_rng(seed), -(-k // block)
-    q = rng.integers(0, 256, (n, blocks, block * bits // 8), np.uint8)
-    scales = (rng.standard_normal((n, blocks)) / 8).astype(np.float32)  # some are negative
-    packed = rng.integers(0, 256, (n, -(-blocks * bits // 8)), np.uint8) if zeros else None
-    return Node("MatMulBits", "product", [], ["y"], dict(N=n, K=k, bits=bits, block_size=block)), q, scales, packed
-
-
-def unpacked(node, *given):
-    return OPERATORS["DequantizeBits"].evaluate(node, *given)
-
-
-def layer(node, *given, bias=None, activation=None):
-    """The product with weights that stay packed."""
-    n, k, bits, block = (node.attrs[name] for name in ("N", "K", "bits", "block_size"))
-    plan = _core.LinearPlan()
-    plan._pack_bits(n, k, bits, block, *matmul_nbits.packed(node, *given), bias, activations.parse(activation, n))
-    return plan
 
 
 def test_unpacking_by_hand():
@@ -91,37 +68,13 @@ def test_packed_arrays_are_checked():
     for wrong in (41, 64, 5, 32), (40, 64, 4, 12), (40, 0, 4, 32), (40, 65, 4, 32), (65, 64, 4, 32):
         with pytest.raises(ValueError, match="bits"):
             _core.LinearPlan()._pack_bits(*wrong, q, scales, zeros, None, none)
+    with pytest.raises(ValueError, match="blocks of up to 518, not of 1024"):
+        _core.LinearPlan()._pack_bits(40, 64, 4, 1024, q, scales, zeros, None, none, True)
     with pytest.raises(ValueError, match=r"bias has shape \(3,\)"):
         _core.LinearPlan()._pack_bits(40, 64, 4, 32, q, scales, zeros, np.zeros(3, np.float32), none)
 
 
 # ---- networks
-
-
-def network(*sizes, bits=4, block=32, zeros=True, bias=False, then=()):
-    """MatMulNBits in a row, with Relu between; the weights as floats."""
-    nodes, constants, value, reals = [], {}, "x", []
-    for i, (k, n) in enumerate(itertools.pairwise(sizes)):
-        node, q, scales, packed = weights(n, k, bits, block, zeros, seed=i)
-        given = {f"q{i}": q, f"s{i}": scales.reshape(-1)} | ({f"z{i}": packed} if zeros else {})
-        names = [value, *given, *[""] * (4 - len(given)), *[f"b{i}"] * bias]
-        constants |= given | ({f"b{i}": np.arange(n, dtype=np.float32)} if bias else {})
-        made = helper.make_node("MatMulNBits", names, [f"y{i}"], f"product{i}", domain="com.microsoft", **node.attrs)
-        nodes += [made, helper.make_node("Relu", [f"y{i}"], [f"r{i}"])]
-        value = f"r{i}"
-        reals.append(unpacked(node, q, scales, packed))
-    for op, c in then:
-        constants[f"{value}.c"] = c
-        nodes.append(helper.make_node(op, [value, f"{value}.c"], [f"{value}.{op}"]))
-        value = nodes[-1].output[0]
-    nodes[-1].output[0] = "y"
-    ends = [helper.make_tensor_value_info(v, TensorProto.FLOAT, ["m", n]) for v, n in (("x", sizes[0]), ("y", n))]
-    graph = helper.make_graph(
-        nodes, "net", ends[:1], ends[1:], [numpy_helper.from_array(a, name) for name, a in constants.items()]
-    )
-    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    proto = helper.make_model(graph, opset_imports=domains, ir_version=8)
-    return proto, reals
 
 
 def operators(model):
@@ -211,3 +164,82 @@ def test_products_share_weights(draw):
     assert first.inputs[1] == second.inputs[1]
     x = draw(2, 64)
     np.testing.assert_array_equal(model(x), fo.load_onnx(proto, fuse=False)(x))
+
+
+# ---- accuracy level 4: rows of int8, and steps in an order of their own
+
+
+@pytest.mark.parametrize("bits, block, zeros", [(4, 16, True), (4, 32, False), (8, 64, True), (8, 256, False)])
+def test_a_network_rounds_rows(isa, draw, tmp_path, bits, block, zeros):
+    proto, (v, w) = network(300, 70, 40, bits=bits, block=block, zeros=zeros, level=4)
+    model = fo.load_onnx(proto)
+    assert operators(model) == ["LinearBits", "LinearBits"]
+    model.save(tmp_path / "net.fo")
+    for m in 1, 5, 40:
+        x = draw(m, 300)
+        hidden = np.maximum(matmul_nbits.rounded(x, block).astype(np.float64) @ v.T, 0).astype(np.float32)
+        expected = np.maximum(matmul_nbits.rounded(hidden, block).astype(np.float64) @ w.T, 0)
+        for each in model, fo.load(tmp_path / "net.fo"):
+            y = each(x)
+            assert np.abs(y - expected).max() < 1e-3 * np.abs(expected).max()  # a halfway value may go the other way
+        np.testing.assert_array_equal(model(x[-1:]), y[-1:])  # token by token, or all at once
+    exact = fo.load_onnx(proto, fuse=False)(x)
+    assert 1e-3 < np.abs(y - exact).max() / np.abs(exact).max() < 0.03
+
+
+@pytest.mark.parametrize("bits, block, zeros", [(4, 16, True), (4, 128, False), (8, 32, True), (8, 256, False)])
+def test_error_next_to_onnx_runtime(draw, bits, block, zeros):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    proto, (w,) = network(1000, 300, bits=bits, block=block, zeros=zeros, level=4)
+    x = draw(5, 1000)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    exact = np.maximum(x.astype(np.float64) @ w.T.astype(np.float64), 0)
+    ours, theirs = (((y - exact) ** 2).sum() for y in (fo.load_onnx(proto)(x), session.run(None, {"x": x})[0]))
+    assert ours <= 1.1**2 * theirs
+
+
+def test_large_blocks_are_not_rounded(draw):
+    proto, (w,) = network(2000, 30, block=1024, level=4)
+    x = draw(3, 2000)
+    np.testing.assert_allclose(fo.load_onnx(proto)(x), np.maximum(x @ w.T, 0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("level", [0, 4])
+@pytest.mark.parametrize("k", [64, 72])
+def test_steps_in_another_order_are_gathered(draw, bits, level, k):
+    """g_idx: the block of each step. The last block has fewer steps than others."""
+    order = np.random.default_rng(3).permutation(np.arange(k) // 16).astype(np.int32)
+    proto, (w,) = network(k, 33, bits=bits, block=16, zeros=k == 64, level=level, order=order)
+    model, x = fo.load_onnx(proto), draw(3, k)
+    assert operators(model) == ["Gather", "LinearBits"]
+    expected = np.maximum(x.astype(np.float64) @ w.T, 0)
+    for each in [model] if level else [model, fo.load_onnx(proto, fuse=False), fo.load_onnx(proto, fold=False)]:
+        np.testing.assert_allclose(each(x), expected, rtol=0, atol=(1e-2 if level else 1e-6) * np.abs(expected).max())
+
+
+def test_steps_in_their_own_order_are_not_gathered(draw):
+    order = (np.arange(64) // 16).astype(np.int32)
+    model, x = fo.load_onnx(network(64, 33, block=16, order=order)[0]), draw(3, 64)
+    assert operators(model) == ["LinearBits"]
+    np.testing.assert_array_equal(model(x), fo.load_onnx(network(64, 33, block=16)[0])(x))
+
+
+def test_blocks_of_uneven_steps_become_floats(draw):
+    order = np.repeat(np.int32([0, 1, 2, 3]), [10, 22, 16, 16])
+    proto, (w,) = network(64, 33, block=16, order=order)
+    model, x = fo.load_onnx(proto), draw(3, 64)
+    np.testing.assert_allclose(model(x), np.maximum(x @ w.T, 0), rtol=1e-4, atol=1e-4)
+    assert any("not all of 16 steps" in refusal.reason for refusal in model.explain().refusals)
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [([0, 1, 2], r"64 steps \(g_idx\) have the shape \(3,\)"), ([4] * 64, "from 4 to 4, but there are 4")],
+)
+def test_a_wrong_order_is_refused(draw, wrong, message):
+    proto, _ = network(64, 33, block=16, order=np.zeros(64, np.int32))
+    initializer = next(i for i in proto.graph.initializer if i.name == "order")
+    initializer.CopyFrom(onnx.numpy_helper.from_array(np.int32(wrong), "order"))
+    with pytest.raises(ValueError, match=message):
+        fo.load_onnx(proto)(draw(3, 64))

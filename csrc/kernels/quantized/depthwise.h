@@ -189,6 +189,7 @@ INLINE void depthwise_end_sums(const byte_segment *s, ptrdiff_t o, const vi sums
     UNROLL_FOR (int v = 0; v < 4; v++) v_istore(mixed + v * VL, sums[v]);
     for (int l = 0; l < QUADS; l++) ordered[fo_quad_channel(l / VL, l % VL, VL)] = mixed[l];
     const eb_sums args = {.e = e,
+                          .type = FO_S8,
                           .sums = ordered,
                           .mr = 1,
                           .n = s->channels < QUADS ? s->channels : QUADS,

@@ -1,5 +1,5 @@
 /* The epilogue's other ends: sums of products of int8 or bfloat16 come in; float32, bytes or bfloat16 go out
- * (fo_byte_epilogue). Sums of bfloat16 are floats in the same registers.
+ * (fo_byte_epilogue). Sums of other products than int8's are floats in the same registers.
  *
  *   sums in registers   eb_start once a call, eb_vector and eb_bytes or v_store
  *   sums in memory      eb_rows: activations that are not a clip, edges
@@ -68,7 +68,7 @@ INLINE vf eb_residual(const fo_byte_epilogue *e, vf y, const void *residual, ptr
 /* A sum as a float: of products of int8 times scale (and that of its row), plus bias; or rounded twice. */
 INLINE vf eb_vector(const fo_dtype type, vi sum, const float *scale, const float *row_scale, const float *bias,
                     const float *nudge, const bool longer) {
-    if (type == FO_BF16) return v_add(v_as_float(sum), v_load(bias));
+    if (type != FO_S8) return v_add(v_as_float(sum), v_load(bias));
     if (nudge) return eb_twice(sum, v_load(scale), v_load(bias), v_load(nudge), longer);
     const vf y = v_to_float(sum);
     return row_scale ? v_fma(v_mul(y, v_load(scale)), v_set1(*row_scale), v_load(bias))

@@ -109,8 +109,8 @@ INLINE void byte_end(const fo_dtype type, const byte_stack *t, const eb_bounds *
 }
 
 /* By way of memory: other activations, edges. */
-static __attribute__((noinline)) void byte_end_sums(const fo_dtype type, const byte_stack *t, const int32_t *sums,
-                                                    ptrdiff_t ldt, int mr, ptrdiff_t i) {
+static __attribute__((noinline, noclone)) void byte_end_sums(const fo_dtype type, const byte_stack *t,
+                                                             const int32_t *sums, ptrdiff_t ldt, int mr, ptrdiff_t i) {
     const fo_byte_gemm_args *g = t->g;
     const fo_byte_epilogue *e = &g->ep;
     const ptrdiff_t size = fo_size(e->type), of_residual = fo_size(e->residual_type);
@@ -131,6 +131,19 @@ static __attribute__((noinline)) void byte_end_sums(const fo_dtype type, const b
     eb_rows(&s);
 }
 
+/* The end of a tile, whichever way. */
+INLINE void byte_finish(const fo_dtype type, const byte_stack *t, const eb_bounds *bounds, const int mr, const int nv,
+                        vi acc[][BYTE_VECTORS], ptrdiff_t i) {
+    if (t->g->ep.clips && t->wanted == nv * VL) {
+        byte_end(type, t, bounds, mr, nv, acc, i);
+        return;
+    }
+    int32_t sums[BYTE_MOST_ROWS * BYTE_VECTORS * VL];
+    UNROLL_FOR (int r = 0; r < mr; r++)
+        UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + (r * nv + v) * VL, acc[r][v]);
+    byte_end_sums(type, t, sums, nv * VL, mr, i);
+}
+
 INLINE void byte_tiles(const fo_dtype type, const byte_stack *t, const int mr, const int nv) {
     const fo_byte_gemm_args *g = t->g;
     const eb_bounds bounds = eb_start(&g->ep);
@@ -141,13 +154,7 @@ INLINE void byte_tiles(const fo_dtype type, const byte_stack *t, const int mr, c
         const int8_t *b = t->b;
         for (ptrdiff_t s = 0; s < g->segments; s++)
             b = byte_steps(type, mr, nv, acc, g->a + i * g->lda + s * g->segment, g->lda, b, g->k);
-        if (!g->ep.clips || t->wanted < nv * VL) {
-            int32_t sums[BYTE_MOST_ROWS * BYTE_VECTORS * VL];
-            UNROLL_FOR (int r = 0; r < mr; r++)
-                UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + (r * nv + v) * VL, acc[r][v]);
-            byte_end_sums(type, t, sums, nv * VL, mr, i);
-        } else
-            byte_end(type, t, &bounds, mr, nv, acc, i);
+        byte_finish(type, t, &bounds, mr, nv, acc, i);
     }
 }
 

@@ -96,15 +96,19 @@ def _lower_linear(p: LoweringContext, node):
     return True
 
 
-def add_linear(p: LoweringContext, node, layer, k):
-    """Adds the step of a prepared product of rows of k elements."""
+def add_linear(p: LoweringContext, node, layer, k, rounds=False):
+    """Adds the step of a prepared product of rows of k elements, which it rounds or takes as they are."""
     y = p.result(node.output)
     y = y._replace(shape=(math.prod(y.shape[:-1]), y.shape[-1]), strides=(y.shape[-1], 1))
     x = p.reshape(node, p.at(node.inputs[0]), (y.shape[0], k))
     if x.strides[1] != 1 and x.shape[1] != 1:
         x = p.dense(node, x, row_major(x.shape))
     r = p.residual(node, p.at(node.output))
-    p.add("linear", node, layer=layer, x=x, y=y, residual=r and p.reshape(node, r, y.shape))
+    tensors = dict(layer=layer, x=x, y=y, residual=r and p.reshape(node, r, y.shape))
+    if rounds:
+        p.add("qlinear", node, types=(x.dtype, r and r.dtype, y.dtype), **tensors)
+    else:
+        p.add("linear", node, **tensors)
 
 
 def _columns_as_rows(a, b):

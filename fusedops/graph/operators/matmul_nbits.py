@@ -1,7 +1,8 @@
 """Products with weights of a few bits, in blocks along k that have a scale and a zero point each: w = (q - zero) scale.
 
 ``MatMulBits`` has them as files do (MatMulNBits). In ``LinearBits`` they are constants of 4 or 8 bits in the order of
-the kernels (fo_bits in csrc/fusedops.h), which unpack them in registers.
+the kernels (fo_bits in csrc/fusedops.h), which unpack them in registers; with accuracy level 4 rows are rounded to int8
+by blocks, and integers are multiplied.
 """
 
 import numpy as np
@@ -18,26 +19,49 @@ def unpack(bits, packed, count):
     return each.reshape(*packed.shape[:-1], -1)[..., :count]
 
 
+def pack(bits, numbers):
+    """The other way round, of rows of whole bytes."""
+    each = 8 // bits
+    parts = numbers.astype(np.uint8).reshape(*numbers.shape[:-1], -1, each) << np.arange(0, 8, bits, dtype=np.uint8)
+    return np.bitwise_or.reduce(parts, axis=-1)
+
+
 def _sizes(node):
     """n, k, the bits of a weight, the steps of a block and the number of blocks."""
     n, k, block = (node.attrs[name] for name in ("N", "K", "block_size"))
     return n, k, node.attrs.get("bits", 4), block, -(-k // block) if block > 0 else 0
 
 
-def _dequantize(node, q, scales, zeros=None):
+def _dequantize(node, q, scales, zeros=None, order=None):
     """The weights (n, k) of MatMulNBits: blocks along k of `block_size` numbers of `bits` bits, each with a scale and
-    perhaps a zero point."""
+    perhaps a zero point; `order` says for each step whose."""
+    weights_shape(node, q, scales, zeros, order)
     n, k, bits, block, blocks = _sizes(node)
     q, scales = unpack(bits, q.reshape(n, blocks, -1), block), scales.reshape(n, blocks, 1)
     if zeros is None:
         zeros = np.full((n, blocks), 2 ** (bits - 1))
     elif zeros.dtype == np.uint8:
         zeros = unpack(bits, zeros.reshape(n, -1), blocks)
-    zeros = zeros.reshape(n, blocks, 1)
-    return ((q.astype(scales.dtype) - zeros.astype(scales.dtype)) * scales).reshape(n, -1)[:, :k]
+    zeros = zeros.reshape(n, blocks, 1).astype(scales.dtype)
+    if order is not None:
+        order = order.reshape(-1)[:k]
+        if order.min() < 0 or order.max() >= blocks:
+            raise ValueError(f"g_idx has blocks from {order.min()} to {order.max()}, but there are {blocks}")
+        q, scales, zeros = q.reshape(n, -1)[:, :k], scales[:, order, 0], zeros[:, order, 0]
+    return ((q.astype(scales.dtype) - zeros) * scales).reshape(n, -1)[:, :k]
 
 
-def weights_shape(node, q, scales, zeros=None):
+def rounded(x, block):
+    """Rows as int8 times a scale a block, as kernels of accuracy level 4 take them: 127 is the largest magnitude."""
+    k = x.shape[-1]
+    blocks = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -k % block)]).reshape(*x.shape[:-1], -1, block)
+    step = np.abs(blocks).max(-1, keepdims=True) / np.float32(127)
+    with np.errstate(invalid="ignore"):
+        q = np.rint(blocks / np.where(step >= np.finfo(np.float32).tiny, step, np.float32(np.inf)))
+        return (q * step).reshape(*x.shape[:-1], -1)[..., :k]
+
+
+def weights_shape(node, q, scales, zeros=None, order=None):
     n, k, bits, block, blocks = _sizes(node)
     if (
         min(n, k, block) < 1
@@ -54,16 +78,18 @@ def weights_shape(node, q, scales, zeros=None):
         raise ValueError(
             f"{n} x {blocks} zero points of {bits} bits do not have the shape {zeros.shape}, dtype {zeros.dtype}"
         )
+    if order is not None and np.prod(order.shape) not in (k, blocks * block):
+        raise ValueError(f"the blocks of {k} steps (g_idx) have the shape {order.shape}")
     return n, k
 
 
-def _matmul(node, x, q, scales, zeros=None, bias=None):
-    y = x @ _dequantize(node, q, scales, zeros).T
+def _matmul(node, x, q, scales, zeros=None, bias=None, order=None):
+    y = x @ _dequantize(node, q, scales, zeros, order).T
     return y if bias is None else y + bias
 
 
-def _matmul_shape(node, x, q, scales, zeros=None, bias=None):
-    return _product_shape(x, *weights_shape(node, q, scales, zeros))
+def _matmul_shape(node, x, q, scales, zeros=None, bias=None, order=None):
+    return _product_shape(x, *weights_shape(node, q, scales, zeros, order))
 
 
 def _product_shape(x, n, k):
@@ -98,22 +124,44 @@ def _bytes(words):
     return np.ascontiguousarray(words).astype("<u4", copy=False).view(np.uint8)
 
 
-def packed(node, q, scales, zeros):
-    """(weights, scales, zero points) of a MatMulBits in the order of the kernels; zeros: the packed ones or None."""
-    n, _, bits, _, blocks = _sizes(node)
+def in_blocks(node, order):
+    """The steps of one block after another, where each has whole ones of `order` (g_idx); else None."""
+    _, k, _, block, blocks = _sizes(node)
+    order = order.reshape(-1)[:k]
+    sizes = np.minimum(block, k - block * np.arange(blocks))
+    if order.min() < 0 or order.max() >= blocks or np.any(np.bincount(order, minlength=blocks) != sizes):
+        return None
+    return np.argsort(order, kind="stable")
+
+
+def packed(node, q, scales, zeros, order=None):
+    """(weights, scales, zero points) of a MatMulBits in the order of the kernels; zeros: the packed ones or None;
+    order: the steps in another order."""
+    n, k, bits, block, blocks = _sizes(node)
     if zeros is None:
         zeros = np.full((n, -(-blocks * bits // 8)), 0x88 if bits == 4 else 0x80, np.uint8)
+    q = q.reshape(n, -1)
+    if order is not None:
+        steps = unpack(bits, q, blocks * block)
+        steps[:, :k] = steps[:, order]
+        q = pack(bits, steps)
     return (
-        _panels(_words(q.reshape(n, -1))),
+        _panels(_words(q)),
         _panels(scales.reshape(n, blocks)),
         _panels(_words(zeros.reshape(n, -1))),
     )
 
 
 def _linear(node, x, q, bias, scales, zeros):
-    n, _, bits, _, blocks = _sizes(node)
+    n, _, bits, block, blocks = _sizes(node)
     zeros = _bytes(_rows(zeros, n))[:, : -(-blocks * bits // 8)]
+    x = rounded(x, block) if rounds(node) else x
     return _matmul(node, x, _bytes(_rows(q, n)), _rows(scales, n), zeros, bias)
+
+
+def rounds(node):
+    """Whether kernels round rows by blocks, as a file allows."""
+    return node.attrs.get("accuracy_level") == 4 and node.attrs["block_size"] <= _core.BITS_BLOCK
 
 
 def _linear_shape(node, x, *others):
@@ -130,10 +178,10 @@ def _lower_linear(p: LoweringContext, node):
 
     def make():
         plan = _core.LinearPlan()
-        plan._pack_bits(n, k, bits, block, q, scales, zeros, bias, activations.parse(node.activation, n))
+        plan._pack_bits(n, k, bits, block, q, scales, zeros, bias, activations.parse(node.activation, n), rounds(node))
         return plan
 
-    add_linear(p, node, p.layer(node.name, make), k)
+    add_linear(p, node, p.layer(node.name, make), k, rounds(node))
     return True
 
 

@@ -147,12 +147,14 @@ def _read_lstm(r: GraphBuilder, node):
 def _read_bits(r: GraphBuilder, node):
     """A product with weights of a few bits."""
     a, q, scales, zero_points, order, bias = [*node.inputs, "", "", ""][:6]
-    if order or node.attrs.get("weight_prepacked", 0):
+    if node.attrs.get("weight_prepacked", 0):
         raise ValueError(
-            f"{node.op} {node.name!r} has weights in an order of its own (g_idx, weight_prepacked): export it without"
+            f"{node.op} {node.name!r} has weights in an order of its own (weight_prepacked): export it without"
         )
     sizes = {name: node.attrs[name] for name in ("N", "K", "block_size")} | {"bits": node.attrs.get("bits", 4)}
-    r.add(Node("MatMulBits", node.name, [a, q, scales, zero_points, bias], node.outputs, sizes))
+    if node.attrs.get("accuracy_level", 0) == 4:
+        sizes["accuracy_level"] = 4
+    r.add(Node("MatMulBits", node.name, [a, q, scales, zero_points, bias, order], node.outputs, sizes))
 
 
 def _plain(op):
