@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
 import warnings
 from operator import index
@@ -182,7 +183,7 @@ def _rebuild(cls, kind, arguments, added):
     return layer
 
 
-def _linear(w, bias, activation, order="K"):
+def _linear(w, bias, activation, order):
     """What a layer is made of, as its plan takes it; w in the order of memory that it has, or (None) where it is."""
     w = _core.as_weights(w, "w", 2, order, True)
     return w, _bias(_core.widened(bias, "bias", w), w.shape[0]), activations.parse(activation, w.shape[0])
@@ -232,11 +233,13 @@ class Linear(_Layer, _core.LinearPlan):
     array([[0., 0., 2.]], dtype=float32)
     """
 
+    _order: str | None = "K"  # of the copy of w
+
     def __init__(
         self, w: Input, bias: Input | None = None, *, activation: Activation = None, precision: Precision = "float32"
     ) -> None:
         bfloat16 = multiplies(precision)
-        w, bias, parsed = _linear(w, bias, activation)
+        w, bias, parsed = _linear(w, bias, activation, self._order)
         options = {"activation": _kept(activation, parsed), "precision": precision}
         self._arguments = (w, bias if bias is None else bias.copy()), options
         self._pack(w, bias, parsed, bfloat16)
@@ -248,6 +251,24 @@ class Linear(_Layer, _core.LinearPlan):
             f"activation={activations.described(options['activation'])}{_precision(options)}, "
             f"kernel='{self.isa} gemm')"
         )
+
+
+class ConstantLinear(Linear):
+    """A Linear of a network, whose weights nobody changes: they are kept without a copy, and those of a mapped file need
+    no memory once they are packed."""
+
+    _order = None
+
+    def _pack(self, w, *others, **options):
+        super()._pack(w, *others, **options)
+        base = w
+        while isinstance(base, np.ndarray):
+            base = base.base
+        base = base.obj if isinstance(base, memoryview) else base
+        if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            first = w.ctypes.data - np.frombuffer(base, np.uint8).ctypes.data
+            start = first // mmap.PAGESIZE * mmap.PAGESIZE
+            base.madvise(mmap.MADV_DONTNEED, start, first + w.nbytes - start)
 
 
 class Conv2d(_Layer, _core.Conv2dPlan):

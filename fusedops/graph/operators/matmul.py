@@ -5,7 +5,7 @@ import string
 
 import numpy as np
 
-from ...layers import Linear
+from ...layers import ConstantLinear
 from ..ir.float16 import as_float16_weights
 from ..ir.graph import Node, unique
 from ..ir.graph_builder import GraphBuilder
@@ -90,10 +90,18 @@ def _lower_linear(p: LoweringContext, node):
     if weights is None:
         return False
     layer = p.layer(
-        node.name, lambda: Linear(*as_float16_weights(weights[0]), *weights[1:], activation=node.activation)
+        _key(node), lambda: ConstantLinear(*as_float16_weights(weights[0]), *weights[1:], activation=node.activation)
     )
     add_linear(p, node, layer, weights[0].shape[1])
     return True
+
+
+def _key(node):
+    """The key of a prepared product: nodes with the same constants share one."""
+    kind, *parameters = node.activation if isinstance(node.activation, tuple) else (node.activation,)
+    if not all(isinstance(a, (int, float)) for a in parameters):
+        return node.name  # a slope for each channel
+    return ("Linear", *node.inputs[1:3], kind, *parameters)
 
 
 def add_linear(p: LoweringContext, node, layer, k, rounds=False):

@@ -1,5 +1,10 @@
 """Constant folding: a node whose inputs are all constant is computed now. One that has no result stays, for the plan to
-say why. Quantised constants stay until layers of 8 bits have taken their weights from them."""
+say why. Quantised constants stay until layers of 8 bits have taken their weights from them. Of a large result that is
+one part over and over, such as that of Expand, the part is kept."""
+
+import numpy as np
+
+_LARGE = 1 << 16  # bytes
 
 
 def run(context):
@@ -19,5 +24,20 @@ def _fold(context, nodes):
             continue
         results = {v: context.known[v].data for v in node.outputs if v in context.known}
         if results and all(a is not None for a in results.values()):
-            graph.constants |= results
+            graph.constants |= {v: _spread(a) for v, a in results.items()}
             context.remove(node)
+
+
+def _spread(a):
+    """A large array that is the same all along some axes as a view of its first part."""
+    part = a
+    for axis, n in enumerate(a.shape if a.nbytes >= _LARGE else ()):
+        first, second = (np.take(part, [i], axis) for i in (0, min(1, n - 1)))
+        if n > 1 and _same(first, second) and _same(first, part):
+            part = first
+    return a if part is a else np.broadcast_to(part, a.shape)
+
+
+def _same(a, b):
+    """Whether all elements of b are those of a, which is broadcast, with the signs of zeros."""
+    return bool((a == b).all()) and (a.dtype.kind != "f" or bool((np.signbit(a) == np.signbit(b)).all()))

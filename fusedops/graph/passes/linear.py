@@ -7,14 +7,21 @@ from ..ir.graph import Node
 
 
 def run(context):
-    graph = context.graph
+    graph, made = context.graph, {}  # the weights that products share, transposed
     for node in context.nodes():
         if node.op == "MatMul" and _weights(graph, node) is not None:
-            weights = context.add_constant(node.inputs[1] + ".T", _weights(graph, node).T)
-            context.read_instead(node, weights, 1)
+            _read_weights(context, node, made, _weights(graph, node).T, 1.0)
             node.op = "Linear"
         elif node.op == "Gemm":
-            _gemm(context, node)
+            _gemm(context, node, made)
+
+
+def _read_weights(context, node, made, w, factor):
+    """Lets a node read weights (n, k), once for all nodes that have the same."""
+    key = node.inputs[1], w.strides, factor
+    if key not in made:
+        made[key] = context.add_constant(f"{node.inputs[1]}.rows", _scaled(w, factor))
+    context.read_instead(node, made[key], 1)
 
 
 def _weights(graph, node):
@@ -22,7 +29,7 @@ def _weights(graph, node):
     return w if w is not None and w.ndim == 2 and w.dtype == np.float32 else None
 
 
-def _gemm(context, node):
+def _gemm(context, node, made):
     w, c = _weights(context.graph, node), context.graph.constant(node, 2)
     alpha, beta = node.attrs.pop("alpha", 1.0), node.attrs.pop("beta", 1.0)
     constant = w is not None and not node.attrs.get("transA", 0)
@@ -31,7 +38,7 @@ def _gemm(context, node):
     else:
         w = w if node.attrs.get("transB", 0) else w.T
         node.op, node.attrs = "Linear", {}
-        context.read_instead(node, context.add_constant(node.inputs[1] + ".packed", _scaled(w, alpha)), 1)
+        _read_weights(context, node, made, w, alpha)
     if not node.input(2):
         return
     before, addend = node.inputs, node.inputs[2]

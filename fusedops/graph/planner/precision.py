@@ -158,8 +158,8 @@ def _narrow(builder, step, narrow):
 
 def _replace_layer(builder, step, layer, make):
     step.arguments["layer"] = builder.layer((step.node.name, "bfloat16"), make)
-    if builder.layers.get(step.node.name) is layer:  # packed in vain; a plan that needs it makes it again
-        del builder.layers[step.node.name]
+    for key in [k for k, each in builder.layers.items() if each is layer]:  # packed in vain; a plan that needs it makes
+        del builder.layers[key]  # it again
 
 
 def _stored(t, narrow):

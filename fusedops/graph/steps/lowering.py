@@ -54,11 +54,7 @@ class LoweringContext:
         if value not in self.tensors and not self._computed(value):
             dtype = self.known[value].dtype
             data = typed(self.known[value].data, dtype)
-            if not is_symbolic(data):
-                data = np.ascontiguousarray(data).reshape(data.shape)  # NumPy gives a scalar an axis here
-            self.tensors[value] = TensorView(
-                Buffer(math.prod(data.shape) * dtype.itemsize, array=data), data.shape, row_major(data.shape), dtype
-            )
+            self.tensors[value] = self.constant(data, data.shape, dtype) if is_symbolic(data) else self._known(data)
         return self.tensors[value]
 
     def _computed(self, value):
@@ -77,6 +73,14 @@ class LoweringContext:
         del self.steps[steps:]
         self.tensors = tensors
         return False
+
+    def _known(self, data):
+        """The tensor of a constant. Of one that was broadcast, what it was made of stands in memory."""
+        once = data[
+            tuple(slice(0, 1) if not step and n > 1 else slice(None) for n, step in zip(data.shape, data.strides))
+        ]
+        once = np.ascontiguousarray(once).reshape(once.shape)  # NumPy gives a scalar an axis here
+        return broadcast(self.constant(once, once.shape), data.shape)
 
     @staticmethod
     def constant(array, shape, dtype=np.dtype(np.float32)):
@@ -217,8 +221,8 @@ class LoweringContext:
         return self.dense(node, r, row_major(r.shape))
 
     def layer(self, key, make):
-        """The prepared layer of a node, whose name is the key, or of a block: made once, shared by the plans of all
-        shapes."""
+        """The prepared layer of a node, whose name is the key, of a block or of constants: made once, shared by the
+        plans of all shapes."""
         if key not in self.layers:
             self.layers[key] = make()
         return self.layers[key]

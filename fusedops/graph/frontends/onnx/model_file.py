@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import math
+import mmap
 import os
 
 import numpy as np
@@ -120,9 +121,10 @@ def _outside(onnx, model, path):
     return found
 
 
-def read_outside(onnx, tensor, path, dtype=None):
+def read_outside(onnx, tensor, path, dtype=None, mapped=None):
     """The data of a tensor from another file: as an array where its dtype is that of an element, else as bytes. A
-    message has room for 2 GB; such an array has no second copy in one."""
+    message has room for 2 GB; such an array has no second copy in one. `mapped` has the
+    files that are mapped, of which arrays are views where they are aligned in it."""
     info = onnx.external_data_helper.ExternalDataInfo(tensor)
     with open(path, "rb") as f:
         size, offset = os.fstat(f.fileno()).st_size, info.offset or 0
@@ -134,6 +136,10 @@ def read_outside(onnx, tensor, path, dtype=None):
             return f.read(length)
         if length != dtype.itemsize * math.prod(tensor.dims):
             raise ValueError(f"{length} bytes for the shape {tuple(tensor.dims)} of {dtype}")
+        if length and offset % dtype.itemsize == 0:
+            if path not in mapped:
+                mapped[path] = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+            return np.frombuffer(mapped[path], dtype, length // dtype.itemsize, offset).reshape(tuple(tensor.dims))
         data = np.empty(tuple(tensor.dims), dtype)
         f.readinto(data.reshape(-1).view(np.uint8))
         return data

@@ -109,7 +109,7 @@ class _Library:
         self.defaults = not 0 < model.ir_version < 4  # older files have to list every weight as an input
         self.files, self.onnx, self.opset, self.domains = files, onnx, opset, model.opsets | {"": opset}
         self.functions, unknown, self.orders, self.graph = model.functions, {}, {}, model.graph
-        self.few_bits = {}  # constants of 4 bits, by their ids
+        self.few_bits, self.mapped = {}, {}  # constants of 4 bits by their ids; files by their names
         self._collect(model.graph, opset, unknown, set())
         if unknown:
             listed = "; ".join(
@@ -283,7 +283,7 @@ class _Reader(GraphBuilder):
         """The array of a tensor whose data is in another file."""
         file = self.library.files[self.onnx.external_data_helper.ExternalDataInfo(tensor).location]
         if tensor.data_type in _PLAIN and sys.byteorder == "little":
-            return read_outside(self.onnx, tensor, file, _PLAIN[tensor.data_type].dtype)
+            return read_outside(self.onnx, tensor, file, _PLAIN[tensor.data_type].dtype, self.library.mapped)
         data = read_outside(self.onnx, tensor, file)
         return self.array(
             self.onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
