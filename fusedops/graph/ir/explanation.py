@@ -43,7 +43,7 @@ class Evaluated(NamedTuple):
 
 
 class QuantizedLayer(NamedTuple):
-    """A layer of a network that was quantised. `bits`: 8, or 32 where it stayed float32, and `reason` why; `snr`: the
+    """A layer of a network that was quantised. `bits`: 8 or 4, or 32 where it stayed float32, and `reason` why; `snr`: the
     signal to noise of its products in 8 bits, in decibels, None where that was not measured; `ns` and `float_ns`: the
     nanoseconds that it is predicted to take in 8 bits and in float32, of which only the ratio counts."""
 
@@ -105,23 +105,29 @@ class Quantized(NamedTuple):
         return self._asdict() | gains | {"layers": layers, "outputs": [o._asdict() for o in self.outputs]}
 
     def __repr__(self):
-        eight = sum(layer.bits == 8 for layer in self.layers)
-        moved = ", ".join(f"{o.output}: {o.snr:.1f} dB" for o in self.outputs)
+        moved = "".join(f", {o.output}: {o.snr:.1f} dB" for o in self.outputs)
         gain = self.gain if self.network_gain is None else self.network_gain
-        return f"Quantized({eight} of {len(self.layers)} layers in 8 bits, predicted gain {gain:.2f}, {moved})"
+        predicted = f", predicted gain {gain:.2f}" if self.float_ns else ""
+        return f"Quantized({self._count}{predicted}{moved})"
+
+    @property
+    def _count(self) -> str:
+        few = [layer.bits for layer in self.layers if layer.bits < 32]
+        return f"{len(few)} of {len(self.layers)} layers in {min(few, default=8)} bits"
 
     def __str__(self):
-        eight = sum(layer.bits == 8 for layer in self.layers)
         network = "" if self.network_gain is None else f", the whole network {self.network_gain:.2f} times"
         head = (
-            f"{eight} of {len(self.layers)} layers in 8 bits, predicted {self.changed_gain:.2f} times as fast as in "
-            f"float32{network}; ranges by {self.calibration}"
+            f"{self._count}, predicted {self.changed_gain:.2f} times as fast as in float32{network}; ranges by "
+            f"{self.calibration}"
+            if self.float_ns
+            else f"{self._count}; weights by {self.calibration}"
         )
         rows = [
             (
                 layer.node,
                 layer.op,
-                "8 bits" if layer.bits == 8 else "float32",
+                f"{layer.bits} bits" if layer.bits < 32 else "float32",
                 _number(layer.snr, ".1f"),
                 _number(layer.gain, ".2f"),
                 layer.reason,
@@ -129,7 +135,13 @@ class Quantized(NamedTuple):
             for layer in self.layers
         ]
         moved = [f"{o.output}: {o.snr:.1f} dB of signal to noise, over all samples" for o in self.outputs]
-        return "\n".join([head, *table(("node", "operator", "in", "dB", "gain", "because"), rows), "", *moved])
+        lines = [
+            head,
+            *table(("node", "operator", "in", "dB", "gain", "because"), rows),
+            *([""] if moved else []),
+            *moved,
+        ]
+        return "\n".join(lines)
 
 
 def _number(value, form):
