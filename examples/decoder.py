@@ -1,101 +1,82 @@
-"""A small GPT-like network that writes token by token, in NumPy and fusedops alone: keys and values of the past are
-kept and never computed again.
+"""Writes text with an ONNX decoder and its tokeniser, token by token.
 
-    python examples/decoder.py [--tokens 64] [--layers 4] [--width 256] [--heads 8] [--kv-heads 2]
+    python examples/decoder.py MODEL.onnx tokenizer.json "Once upon a time"
+        [--tokens 200] [--temperature 0.8] [--top-p 0.9] [--seed 0] [--weights int4]
 
-The weights are random, so it writes nothing that makes sense. What counts: greedy decoding token by token gives the
-tokens, and the bits of the logits, that the network gives for the whole sequence at once; and a token takes the same
-time at any place, but for reading the keys before it.
+Text goes to standard output as it comes, the speed to standard error. A temperature of 0, the default, takes the
+likeliest token; above it a token is drawn from the likeliest ones that have a probability of top-p together. It ends at
+a token that the tokeniser has for an end, or after so many. Any decoder whose caches are inputs and outputs will do,
+such as what optimum-cli, torch.onnx.export or onnxruntime-genai's builder write.
 """
 
 import argparse
+import sys
 import time
+from itertools import chain
 
 import numpy as np
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
 
 import fusedops as fo
 
-
-class Block:
-    """Attention and two layers, each behind a norm and added to what goes in."""
-
-    def __init__(self, rng, width, heads, kv_heads):
-        def w(n, k):
-            return rng.standard_normal((n, k), np.float32) / np.float32(np.sqrt(k))
-
-        self.heads, self.kv_heads, self.d = heads, kv_heads, width // heads
-        self.qkv = fo.Linear(w((heads + 2 * kv_heads) * self.d, width))  # one product for all three
-        self.out, self.up, self.down = (
-            fo.Linear(w(width, width)),
-            fo.Linear(w(4 * width, width), activation="gelu"),
-            fo.Linear(w(width, 4 * width)),
-        )
-        self.norms = [1 + rng.standard_normal(width, np.float32) / 8 for _ in range(2)]
-
-    def cache(self, batch, capacity=64):
-        return fo.KVCache(batch, self.kv_heads, self.d, capacity=capacity)
-
-    def __call__(self, x, cache):
-        """x (batch, t, width) of the next t tokens; without a cache, of all."""
-        batch, t, width = x.shape
-        heads = (
-            self.qkv(fo.rms_norm(x, self.norms[0])).reshape(batch, t, -1, self.d).swapaxes(1, 2)
-        )  # heads side by side in memory: no copy
-        q, k, v = np.split(heads, [self.heads, self.heads + self.kv_heads], axis=1)
-        if cache is None:
-            y = fo.attention(q, k, v, causal=True)
-        else:
-            cache.append(k, v)
-            y = cache.attention(q)
-        x = self.out(y.swapaxes(1, 2).reshape(batch, t, width), residual=x)
-        return self.down(self.up(fo.rms_norm(x, self.norms[1])), residual=x)
+ENDS = "</s>", "<eos>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>"
 
 
-class Decoder:
-    def __init__(self, seed=0, words=512, layers=4, width=256, heads=8, kv_heads=2, positions=4096):
-        rng = np.random.default_rng(seed)
-        self.words = rng.standard_normal((words, width), np.float32)
-        self.positions = rng.standard_normal((positions, width), np.float32) / 4
-        self.blocks = [Block(rng, width, heads, kv_heads) for _ in range(layers)]
-        self.head = fo.Linear(self.words / np.float32(np.sqrt(width)))
+def sampler(temperature=0.0, top_p=1.0, seed=None):
+    """A function from the logits (words,) of a token to the token."""
+    if not temperature:
+        return np.argmax
+    rng = np.random.default_rng(seed)
 
-    def caches(self, batch=1, capacity=64):
-        return [block.cache(batch, capacity) for block in self.blocks]
+    def draw(logits):
+        likeliest = np.argsort(-logits)
+        p = np.exp((logits[likeliest].astype(np.float64) - logits.max()) / temperature)
+        count = np.searchsorted(np.cumsum(p), top_p * p.sum()) + 1  # the first ones that have so much together
+        return rng.choice(likeliest[:count], p=p[:count] / p[:count].sum())
 
-    def __call__(self, tokens, caches=None):
-        """Logits (batch, t, words) of tokens (batch, t), which follow those in the caches."""
-        first = len(caches[0]) if caches else 0
-        x = self.words[tokens] + self.positions[first : first + tokens.shape[1]]
-        for block, cache in zip(self.blocks, caches or [None] * len(self.blocks), strict=True):
-            x = block(x, cache)
-        return self.head(x)
+    return draw
 
-    def write(self, tokens, count):
-        """(`count` tokens behind those of (batch, t), the logits of each, the seconds of each)."""
-        caches, written, logits, seconds = self.caches(len(tokens)), [], [], []
-        for _ in range(count):
-            start = time.perf_counter()
-            logits.append(self(tokens, caches)[:, -1])
-            tokens = logits[-1].argmax(-1)[:, np.newaxis]
-            seconds.append(time.perf_counter() - start)
-            written.append(tokens)
-        return np.concatenate(written, 1), np.stack(logits, 1), seconds
+
+def write(model, tokens, choose, count, ends=()):
+    """Yields up to `count` tokens behind the list `tokens`, and stops at one of `ends`."""
+    decoder, ids = model.decoder(), np.array([tokens], model.inputs[0].dtype)
+    for _ in range(count):
+        results = decoder(ids)
+        logits = results[0] if isinstance(results, tuple) else results
+        token = int(choose(logits[0, -1]))
+        if token in ends:
+            return
+        yield token
+        ids = np.array([[token]], ids.dtype)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in (("tokens", 64), ("layers", 4), ("width", 256), ("heads", 8), ("kv-heads", 2)):
-        parser.add_argument(f"--{name}", type=int, default=value)
-    options = vars(parser.parse_args())
-    count = options.pop("tokens")
-    decoder, prompt = Decoder(**options), np.array([[1, 2, 3, 4, 5]])
-    written, logits, seconds = decoder.write(prompt, count)
-    whole = decoder(np.concatenate([prompt, written[:, :-1]], 1))[:, prompt.shape[1] - 1 :]
-    assert (whole.argmax(-1) == written).all() and np.array_equal(whole, logits)
-    print(
-        f"{count} tokens, {1e3 * np.median(seconds[1:] or seconds):.2f} ms each; "
-        "the whole sequence gives the same tokens and bits"
-    )
+    parser.add_argument("model", help="an ONNX file, or what model.save wrote")
+    parser.add_argument("tokenizer", help="tokenizer.json")
+    parser.add_argument("prompt")
+    parser.add_argument("--tokens", type=int, default=200, help="most tokens (default: 200)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest token (default)")
+    parser.add_argument("--top-p", type=float, default=1.0, help="how much of the probability counts (default: 1)")
+    parser.add_argument("--seed", type=int, help="for the same text each time")
+    parser.add_argument("--weights", choices=("int4", "int8"), help="round the weights of a float32 network first")
+    options = parser.parse_args()
+    tokenizer = Tokenizer.from_file(options.tokenizer)
+    model = (fo.load if options.model.endswith(".fo") else fo.load_onnx)(options.model)
+    if options.weights:
+        model = model.quantize(weights=options.weights)
+    tokens = tokenizer.encode(options.prompt).ids
+    if not tokens:
+        parser.error("the prompt has no token: write at least a word")
+    stream, start, written = DecodeStream(skip_special_tokens=True), time.perf_counter(), []
+    choose = sampler(options.temperature, options.top_p, options.seed)
+    ends = {tokenizer.token_to_id(end) for end in ENDS} - {None}
+    for token in chain(tokens, write(model, tokens, choose, options.tokens, ends)):
+        print(stream.step(tokenizer, token) or "", end="", flush=True)  # None: a character's first bytes
+        written.append(token)
+    count, seconds = len(written) - len(tokens), time.perf_counter() - start
+    print(f"\n{count} tokens, {count / seconds:.1f} a second, the prompt included", file=sys.stderr)
 
 
 if __name__ == "__main__":
