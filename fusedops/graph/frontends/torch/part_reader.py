@@ -8,11 +8,13 @@ import torch
 
 from ...ir.dtypes import BY_NAME
 from ...ir.graph import Value
-from .aten import READERS
+from .aten import READERS, random_tensors
 from .fx_reader import FxReader, FxSize, FxValue, Unsupported
 
 # of readers, of passes, and of torch where it computes with constants
 ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+# random numbers are torch's, so that its seeds hold
+_READERS = {name: reader for name, reader in READERS.items() if name not in random_tensors.READERS}
 
 
 class PartReader(FxReader):
@@ -29,7 +31,7 @@ class PartReader(FxReader):
 
     def __init__(self, graph_module, constants):
         self.constants, self.orders, self.sources = constants, {}, {}
-        super().__init__(torch, graph_module, READERS, {}, graph_module)
+        super().__init__(torch, graph_module, _READERS, {}, graph_module)
 
     def _bind(self, module, names):
         for node in module.graph.nodes:
