@@ -65,7 +65,7 @@ if os.environ.get("FUSEDOPS_EMULATE_AVX512"):
     SETS["avx512"] = ["-mavx2", "-mfma", "-mf16c", "-O1", "-Wno-psabi", "-DFO_EMULATED", "-Itests/emulated"]
     WITHOUT = ["-DFO_EMULATED"]
 # kernels of tiles (AMX) on a processor with AVX512_BF16 that has none: for their results, not for time
-TILES = ["-DFO_EMULATED_TILES", "-Itests/emulated/amx"] if os.environ.get("FUSEDOPS_EMULATE_TILES") else []
+TILES = ["-DFO_EMULATED_TILES", "-Itests/emulated/amx"] if os.environ.get("FUSEDOPS_EMULATE_AMX") else []
 # AVX-512's shuffles take constants, which the optimiser finds at -O3 alone; the algorithms are those of AVX2
 if SANITIZE and SETS is X86_SETS:
     del SETS["avx512"]
@@ -87,7 +87,7 @@ CFLAGS = [
     *SANITIZE,
     *TRACE,
 ]
-# Kernels of bytes once more, with the processor's dot product of bytes.
+# Kernels of bytes once more, with the processor's int8 dot product.
 WITH_DOTS = {
     "avx2": ("avx2vnni", "-mavxvnni"),
     "avx512": ("avx512vnni", "-mavx512vnni"),
@@ -99,7 +99,17 @@ DOTS = {
     if isa in WITH_DOTS and "-DFO_EMULATED" not in flags
 }
 # As the linker needs them: each before what it calls.
-UNITS = ["table", "gemm", "strassen", "winograd", "rnn", "depthwise", "passes", "quantized", "epilogue"]
+UNITS = [
+    "table",
+    "gemm",
+    "strassen_sums",
+    "winograd_transforms",
+    "rnn",
+    "depthwise_passes",
+    "passes",
+    "quantized",
+    "epilogue",
+]
 HEADERS = sorted(glob("csrc/**/*.h", recursive=True))
 
 

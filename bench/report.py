@@ -40,7 +40,7 @@ LABELS = {name: peer.label for name, peer in PEERS.items()}
 TABLES = {  # the title of a kind of benchmark, what differs within a row, and how that is called
     "operation": ("Fusion", "variant", VARIANTS),
     "block": ("Blocks of MobileNet", "variant", VARIANTS),
-    "eight_bits": ("8 bits", "variant", VARIANTS),
+    "eight_bits": ("int8", "variant", VARIANTS),
     "network": ("Networks", "variant", VARIANTS),
     "file": ("Networks of ONNX files", "variant", VARIANTS),
     "peer": ("Peers", "peer", LABELS),

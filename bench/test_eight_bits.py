@@ -1,4 +1,4 @@
-"""Convolutions in float32 and in 8 bits, unfused and fused: the third chapter of ``fusedops bench``."""
+"""Convolutions in float32 and in int8, unfused and fused: the third chapter of ``fusedops bench``."""
 
 from functools import lru_cache
 
@@ -10,7 +10,7 @@ NAMES = [name for name, workload in WORKLOADS.items() if isinstance(workload.ope
 calls = lru_cache(maxsize=1)(build)
 
 
-@pytest.mark.parametrize("variant", ["float32", "8 bits unfused", "8 bits fused"])
+@pytest.mark.parametrize("variant", ["float32", "int8 unfused", "int8 fused"])
 @pytest.mark.parametrize("name", NAMES)
 def test_eight_bits(benchmark, name, variant):
     benchmark.group = name

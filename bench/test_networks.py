@@ -1,4 +1,4 @@
-"""Whole networks: as they are written, with batch norms folded, fused, and in 8 bits. Those of ``cases`` with one image
+"""Whole networks: as they are written, with batch norms folded, fused, and in int8. Those of ``cases`` with one image
 and with eight; with ``--networks FOLDER`` also the ONNX files of a folder."""
 
 from functools import lru_cache
@@ -12,7 +12,7 @@ from .peers import variants
 
 FORMS = "unfused", "folded", "fused"
 BATCHES = 1, 8
-LEAST_SNR = 20  # decibels of signal to noise at the output of a network in 8 bits
+MIN_SNR = 20  # decibels of signal to noise at the output of a network in int8
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.mark.parametrize(
     "name, batch, form",
-    [(name, batch, form) for name in cases.NETWORKS for batch in BATCHES for form in (*FORMS, "8 bits fused")],
+    [(name, batch, form) for name in cases.NETWORKS for batch in BATCHES for form in (*FORMS, "int8 fused")],
 )
 def test_network(benchmark, quick, name, batch, form):
     if quick and batch > 1:
@@ -47,7 +47,7 @@ def eight_bits(name, batch):
     case, a = cases.data(name, batch)
     call, expected = variants.eight_bits(case, a), variants.calls(name, batch)["fused"]()
     noise = np.mean((call() - expected) ** 2) / np.mean(expected**2)
-    assert -10 * np.log10(noise) > LEAST_SNR
+    assert -10 * np.log10(noise) > MIN_SNR
     return call
 
 

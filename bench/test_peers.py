@@ -60,7 +60,7 @@ def test_peer(benchmark, quick, peer, name):
     ours = ours.astype(np.float64)
     error = np.max(np.abs(result.reshape(ours.shape) - ours)) / np.max(np.abs(ours))
     if file and not error < TOLERANCE:
-        pytest.skip(f"differs by {error:.1e} of the largest value: 8 bits, or a network that enlarges rounding")
+        pytest.skip(f"differs by {error:.1e} of the largest value: int8, or a network that enlarges rounding")
     assert error < TOLERANCE
     case = Path(name).stem
     benchmark.group = f"{case}, peers"

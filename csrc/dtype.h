@@ -26,7 +26,7 @@
     X(BOOL, "bool", 1)
 typedef enum { FO_EACH_DTYPE(FO_MEMBER) FO_DTYPES } fo_dtype;
 
-/* Those that products of floats have weights of: each a tile of its own (kernels/gemm/stack.h). */
+/* Those that products of floats have weights of: each a tile of its own (kernels/gemm/tile_stack.h). */
 #define FO_EACH_WEIGHT(X) X(F32) X(F16) X(BF16)
 
 /* The types of a call's tensors; of floats all are 0. */

@@ -39,7 +39,7 @@ const char *fo_compiler(void);
 
 /* Bytes of a core's second-level cache, at most 1 MB, for which blocks are made; they decide cuts and scratch, never
  * bits. */
-ptrdiff_t fo_near_bytes(void);
+ptrdiff_t fo_l2_bytes(void);
 
 /* Whether AVX-512 takes twice as long as shorter vectors, as on AMD's Zen 4: one multiply-add a cycle, not two. It
  * decides the algorithms of plans, which remember it from when they are made. */
@@ -85,15 +85,15 @@ typedef struct {
 
 /* Weights of 4 or 8 bits, which stay so: column j of step p is (q - zero) * scale, where zero and scale are those of a
  * block of steps, a multiple of 8. Words hold 32 / bits numbers, the first one in the lowest bits: q those of
- * consecutive steps, zeros those of consecutive blocks. All three come in panels of FO_BITS_COLUMNS columns, the last
+ * consecutive steps, zeros those of consecutive blocks. All three come in panels of FO_BLOCKWISE_COLUMNS columns, the last
  * one padded: word, or scale, i of column j is element [j / 32][i][j % 32]. */
-enum { FO_BITS_COLUMNS = 32 };
+enum { FO_BLOCKWISE_COLUMNS = 32 };
 typedef struct {
     int bits;
     ptrdiff_t block, blocks; /* steps of a block; blocks of a column */
     const uint32_t *q, *zeros;
     const float *scales;
-} fo_bits;
+} fo_blockwise;
 
 /* ---- matrices --------------------------------------------------------------------------------------------------- */
 
@@ -102,9 +102,10 @@ typedef struct {
 typedef struct fo_linear fo_linear;
 fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
                             const float *bias, fo_activation act);
-/* The same of weights in blocks, which are the caller's and outlive the plan: up to FO_BITS_ROWS rows unpack them in
+/* The same of weights in blocks, which are the caller's and outlive the plan: up to FO_BLOCKWISE_ROWS rows unpack them in
  * registers, more rows a panel at a time, with the bits of a product of floats. */
-fo_linear *fo_linear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_bits *w, const float *bias, fo_activation act);
+fo_linear *fo_linear_create_blockwise(ptrdiff_t n, ptrdiff_t k, const fo_blockwise *w, const float *bias,
+                                      fo_activation act);
 /* The same of float32 weights that are the caller's and outlive the plan, for one run: few rows read them where they
  * lie. */
 fo_linear *fo_linear_lend(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias,
@@ -168,13 +169,13 @@ fo_status fo_conv2d_run_as(const fo_conv2d *plan, fo_types types, const fo_conv2
 /* Prepared calls: the algorithm, the cut and scratch for images of one size and strides. One is for the threads that
  * there are here, and one for a team that is kept together, or NULL where that is the same. They are constant: any
  * number of threads may run them. Both are NULL where memory is short. */
-typedef struct fo_conv2d_call fo_conv2d_call;
-void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, fo_types types, const fo_conv2d_size *size,
+typedef struct fo_prepared_conv2d fo_prepared_conv2d;
+void fo_conv2d_prepare(fo_prepared_conv2d *calls[2], const fo_conv2d *plan, fo_types types, const fo_conv2d_size *size,
                        const fo_image *x, const fo_image *residual, const fo_image *y);
-void fo_conv2d_release(fo_conv2d_call *call);
+void fo_conv2d_release(fo_prepared_conv2d *call);
 
 /* fo_conv2d_run_as by one of these calls of the same arguments, if one is for as many threads as there are now. */
-fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, fo_types types,
+fo_status fo_conv2d_run_prepared(fo_prepared_conv2d *const calls[2], const fo_conv2d *plan, fo_types types,
                                  const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
                                  const fo_image *y);
 
@@ -280,11 +281,11 @@ fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *s
 bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size, bool nhwc);
 
 /* Calls of fo_separable_run that are prepared, as fo_conv2d_prepare does. */
-typedef struct fo_separable_call fo_separable_call;
-void fo_separable_prepare(fo_separable_call *calls[2], const fo_separable *block, const fo_conv2d_size *size,
+typedef struct fo_prepared_separable fo_prepared_separable;
+void fo_separable_prepare(fo_prepared_separable *calls[2], const fo_separable *block, const fo_conv2d_size *size,
                           const fo_image *x, const fo_image *residual, const fo_image *y);
-void fo_separable_release(fo_separable_call *call);
-fo_status fo_separable_run_prepared(fo_separable_call *const calls[2], const fo_separable *block,
+void fo_separable_release(fo_prepared_separable *call);
+fo_status fo_separable_run_prepared(fo_prepared_separable *const calls[2], const fo_separable *block,
                                     const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
                                     const fo_image *y);
 

@@ -329,16 +329,16 @@ typedef struct {
     fo_activation act; /* none, or a clip */
     void *y;
     const void *a, *b;
-} fo_byte_binary_args;
-fo_status fo_byte_binary(const fo_byte_binary_args *args);
+} fo_qbinary_args;
+fo_status fo_qbinary(const fo_qbinary_args *args);
 
 /* As fo_pool, of images whose channels are neighbours, their data of bytes; a maximum has x's quantisation. */
 typedef struct {
     fo_pool_args pool;
     fo_dtype tx, ty;
     fo_quantization qx, qy;
-} fo_byte_pool_args;
-fo_status fo_byte_pool(const fo_byte_pool_args *args);
+} fo_qpool_args;
+fo_status fo_qpool(const fo_qpool_args *args);
 
 /* y[n,c,h,w] = x[n, c, h0[h], w0[w]] of images of bytes whose channels are neighbours. */
 fo_status fo_nearest(const fo_resize_args *args);

@@ -22,7 +22,7 @@ static inline ptrdiff_t round_up(ptrdiff_t a, ptrdiff_t b) { return div_up(a, b)
 static inline const fo_kernels *fo_kernels_for(ptrdiff_t n, ptrdiff_t k, bool many_rows) {
     enum { LANES = 16 };
     const bool wasted = (n - 1) % LANES < LANES / 2 && n <= FO_FINER_COLUMNS;
-    return wasted || (many_rows && k <= FO_FINER_STEPS) ? fo_finer() : fo_active();
+    return wasted || (many_rows && k <= FO_HALF_WIDTH_STEPS) ? fo_half_width_kernels() : fo_active();
 }
 
 /* Distance of rows of n floats: rows a multiple of 1 KB apart would share few sets of the first-level cache. */

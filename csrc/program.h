@@ -9,14 +9,14 @@ typedef struct {
     const fo_conv2d *plan;
     fo_types types;
     fo_conv2d_size size;
-    fo_image x, residual, y;  /* residual.data may be NULL */
-    fo_conv2d_call *calls[2]; /* fo_program_prepare */
+    fo_image x, residual, y;      /* residual.data may be NULL */
+    fo_prepared_conv2d *calls[2]; /* fo_program_prepare */
 } fo_conv2d_args;
 typedef struct {
     fo_separable block;
     fo_conv2d_size size;
     fo_image x, residual, y;
-    fo_separable_call *calls[2];
+    fo_prepared_separable *calls[2];
 } fo_separable_args;
 typedef struct {
     const fo_conv_transpose *plan;
@@ -64,8 +64,8 @@ typedef struct {
     X(CONVERT, convert, fo_convert_args, run_convert) \
     X(REQUANTIZE, requantize, fo_requantize_args, fo_requantize) \
     X(LOOKUP, lookup, fo_lookup_args, fo_lookup) \
-    X(BYTE_BINARY, byte_binary, fo_byte_binary_args, fo_byte_binary) \
-    X(BYTE_POOL, byte_pool, fo_byte_pool_args, fo_byte_pool) \
+    X(QBINARY, qbinary, fo_qbinary_args, fo_qbinary) \
+    X(QPOOL, qpool, fo_qpool_args, fo_qpool) \
     X(NEAREST, nearest, fo_resize_args, fo_nearest) \
     X(ROTATE, rotate, fo_rotate_args, fo_rotate) \
     X(SCATTER, scatter, fo_scatter_args, fo_scatter) \

@@ -1,4 +1,4 @@
-/* fusedops: the C interface for tensors of 8 bits and products of bfloat16, the part of fusedops.h that includes it. */
+/* fusedops: the C interface for tensors of int8 and products of bfloat16, the part of fusedops.h that includes it. */
 #ifndef FO_QUANTIZED_H
 #define FO_QUANTIZED_H
 
@@ -9,12 +9,12 @@ void fo_quantize(ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale
 void fo_dequantize(ptrdiff_t rows, ptrdiff_t n, const void *x, const float *scale, const int32_t *zero_point,
                    fo_dtype type, float *y);
 
-/* Whether the processor's dot product of bytes is used, if it has one. */
+/* Whether the processor's int8 dot product is used, if it has one. */
 bool fo_dot_product(void);
 bool fo_has_dot_product(void); /* of the set in use: whether there is one, and it is used */
-/* Likewise tiles of bytes (AMX), which take its place in large products. */
-bool fo_tiles(void);
-bool fo_has_tiles(void);
+/* Likewise AMX, which take its place in large products. */
+bool fo_uses_amx(void);
+bool fo_multiplies_by_amx(void);
 
 /* real = scale * (q - zero_point). scale 0: a tensor of floats. */
 typedef struct {
@@ -22,7 +22,7 @@ typedef struct {
     int32_t zero_point;
 } fo_quantization;
 
-/* What a layer of 8 bits is made of, besides int8 weights: a scale for each output, bias and zero points of weights, or
+/* What a layer of int8 is made of, besides int8 weights: a scale for each output, bias and zero points of weights, or
  * NULL. x of floats: each row gets the quantisation that fits its least and largest element, or all of them one
  * (whole). y of floats has the results as they are. */
 typedef struct {
@@ -39,8 +39,8 @@ typedef struct {
 } fo_quantized;
 
 /* Most products in a sum, and where weights have zero points: more may not fit 32 bits. */
-#define FO_BYTE_STEPS (INT32_MAX / (UINT8_MAX * -INT8_MIN))
-#define FO_BYTE_STEPS_OF_ZEROS (INT32_MAX / (UINT8_MAX * UINT8_MAX))
+#define FO_Q_STEPS (INT32_MAX / (UINT8_MAX * -INT8_MIN))
+#define FO_Q_STEPS_OF_ZEROS (INT32_MAX / (UINT8_MAX * UINT8_MAX))
 
 /* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) is at w[j*wn + p*wk]; ld*:
  * elements from row to row. */
@@ -52,17 +52,18 @@ fo_qlinear *fo_qlinear_create(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff
  * float32. */
 fo_qlinear *fo_qlinear_create_bf16(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
                                    const float *bias, fo_activation act);
-/* The same of float32 x by weights in blocks of up to FO_BITS_BLOCK steps, which are the caller's and outlive the plan:
+/* The same of float32 x by weights in blocks of up to FO_BLOCKWISE_BLOCK steps, which are the caller's and outlive the plan:
  * each block of a row of x is rounded to int8 by its largest magnitude, and sums of a block are exact. */
-#define FO_BITS_BLOCK ((1 << 24) / (UINT8_MAX * INT8_MAX))
-fo_qlinear *fo_qlinear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_bits *w, const float *bias, fo_activation act);
+#define FO_BLOCKWISE_BLOCK ((1 << 24) / (UINT8_MAX * INT8_MAX))
+fo_qlinear *fo_qlinear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_blockwise *w, const float *bias,
+                                   fo_activation act);
 bool fo_has_bf16(void); /* whether the set in use has that dot product */
 const char *fo_qlinear_isa(const fo_qlinear *plan);
 void fo_qlinear_free(fo_qlinear *plan);
 fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
                          const void *residual, ptrdiff_t ldr, void *y, ptrdiff_t ldy);
 
-/* A convolution in 8 bits, for fo_conv2d_run_as: w int8; what is outside an image is x's zero point. x of floats is
+/* A convolution in int8, for fo_conv2d_run_as: w int8; what is outside an image is x's zero point. x of floats is
  * quantised by the range of all. shape->algorithm and nhwc do not count; any strides do. */
 fo_conv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q);
 
@@ -71,8 +72,8 @@ fo_conv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, cons
 fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale,
                                  const float *bias);
 
-/* What layers take here on one thread in float32 and in 8 bits, and elements between the two, from shapes alone. Only
- * their ratios count. The first needs a plan, for it is the price of the algorithm that is chosen. */
+/* What layers take here on one thread in float32 and in int8, and elements between the two, from shapes alone. Only
+ * their ratios count. The first needs a plan, for it is the cost of the algorithm that is chosen. */
 double fo_conv2d_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *size);
 double fo_qconv2d_nanoseconds(const fo_conv2d_shape *shape, const fo_conv2d_size *size);
 double fo_linear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k);

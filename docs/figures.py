@@ -213,9 +213,9 @@ def networks(file, threads):
 
 def eight_bits(file, threads):
     """float32 fused, and 8 bits as passes and as one kernel, with the gain of fusion and of both."""
-    yield from head(threads, "float32, fused", "8 bits, unfused", "8 bits, fused", "gain of fusion", "over float32")
+    yield from head(threads, "float32, fused", "int8, unfused", "int8, fused", "gain of fusion", "over float32")
     for name, times in file["threads"][threads]["eight_bits"].items():
-        float32, unfused, fused = row = [times[v] for v in ("float32", "8 bits unfused", "8 bits fused")]
+        float32, unfused, fused = row = [times[v] for v in ("float32", "int8 unfused", "int8 fused")]
         yield (
             f"| {LABELS[name]} | {' | '.join(map(milliseconds, row))} | {unfused / fused:.2f}x "
             f"| {float32 / fused:.2f}x |"
@@ -224,12 +224,12 @@ def eight_bits(file, threads):
 
 def eight_bit_networks(file, threads):
     """Whole networks fused, in float32 and quantised."""
-    yield from head(threads, "float32", "8 bits", "gain")
+    yield from head(threads, "float32", "int8", "gain")
     for name in NETWORKS:
         times = file["threads"][threads]["network"].get(name, {})
-        if "8 bits fused" in times:
-            gain = times["fused"] / times["8 bits fused"]
-            yield f"| {LABELS[name]} | {cells(times, 'fused', '8 bits fused')} | {gain:.2f}x |"
+        if "int8 fused" in times:
+            gain = times["fused"] / times["int8 fused"]
+            yield f"| {LABELS[name]} | {cells(times, 'fused', 'int8 fused')} | {gain:.2f}x |"
 
 
 def files(file, threads):

@@ -33,7 +33,7 @@ cdef extern from "fusedops.h" nogil:
     int fo_get_num_threads()
     const char *fo_threading()
     const char *fo_compiler()
-    Py_ssize_t fo_near_bytes()
+    Py_ssize_t fo_l2_bytes()
     bint fo_half_rate()
     enum:
         FO_PLACED
@@ -63,15 +63,15 @@ cdef extern from "fusedops.h" nogil:
         pass
     fo_linear *fo_linear_create(Py_ssize_t n, Py_ssize_t k, const fo_weights *w, Py_ssize_t wn, Py_ssize_t wk,
                                 const float *bias, fo_activation act)
-    ctypedef struct fo_bits:
+    ctypedef struct fo_blockwise:
         int bits
         Py_ssize_t block, blocks
         const uint32_t *q
         const uint32_t *zeros
         const float *scales
     enum:
-        FO_BITS_COLUMNS
-    fo_linear *fo_linear_create_bits(Py_ssize_t n, Py_ssize_t k, const fo_bits *w, const float *bias, fo_activation act)
+        FO_BLOCKWISE_COLUMNS
+    fo_linear *fo_linear_create_blockwise(Py_ssize_t n, Py_ssize_t k, const fo_blockwise *w, const float *bias, fo_activation act)
     const char *fo_linear_isa(const fo_linear *plan)
     void fo_linear_free(fo_linear *plan)
     fo_linear *fo_linear_lend(Py_ssize_t n, Py_ssize_t k, const float *w, Py_ssize_t wn, Py_ssize_t wk,
@@ -87,8 +87,8 @@ cdef extern from "fusedops.h" nogil:
                        fo_dtype type, float *y)
     bint fo_dot_product()
     bint fo_has_dot_product()
-    bint fo_tiles()
-    bint fo_has_tiles()
+    bint fo_uses_amx()
+    bint fo_multiplies_by_amx()
     ctypedef struct fo_quantization:
         float scale
         int32_t zero_point
@@ -103,8 +103,8 @@ cdef extern from "fusedops.h" nogil:
     ctypedef struct fo_types:
         fo_dtype x, residual, y
     enum:
-        FO_BYTE_STEPS
-        FO_BYTE_STEPS_OF_ZEROS
+        FO_Q_STEPS
+        FO_Q_STEPS_OF_ZEROS
     ctypedef struct fo_qlinear:
         pass
     fo_qlinear *fo_qlinear_create(Py_ssize_t n, Py_ssize_t k, const int8_t *w, Py_ssize_t wn, Py_ssize_t wk,
@@ -112,8 +112,8 @@ cdef extern from "fusedops.h" nogil:
     fo_qlinear *fo_qlinear_create_bf16(Py_ssize_t n, Py_ssize_t k, const fo_weights *w, Py_ssize_t wn, Py_ssize_t wk,
                                        const float *bias, fo_activation act)
     enum:
-        FO_BITS_BLOCK
-    fo_qlinear *fo_qlinear_create_bits(Py_ssize_t n, Py_ssize_t k, const fo_bits *w, const float *bias,
+        FO_BLOCKWISE_BLOCK
+    fo_qlinear *fo_qlinear_create_bits(Py_ssize_t n, Py_ssize_t k, const fo_blockwise *w, const float *bias,
                                        fo_activation act)
     bint fo_has_bf16()
     const char *fo_qlinear_isa(const fo_qlinear *plan)
@@ -292,7 +292,7 @@ cdef extern from "fusedops.h" nogil:
 cdef extern from "fusedops_test.h" nogil:
     void fo_set_half_rate(bint half)
     void fo_set_dot_product(bint used)
-    void fo_set_tiles(bint used)
+    void fo_set_amx(bint used)
     int fo_cgroup_quota(const char *root, const char *list)
     Py_ssize_t fo_conv2d_choices()
     int fo_variants_most()

@@ -69,9 +69,9 @@ def activation_names():
     return tuple([fo_activation_name(kind).decode() for kind in range(FO_ACTIVATIONS)])
 
 
-def near_bytes():
+def l2_bytes():
     """The bytes of a core's second-level cache, at most 1 MB."""
-    return fo_near_bytes()
+    return fo_l2_bytes()
 
 
 def half_rate():
@@ -397,7 +397,7 @@ cdef int check(fo_status status) except -1:
     if status == FO_NO_MEMORY:
         raise MemoryError("fusedops: no memory for the scratch space of this operation")
     if status == FO_OUTSIDE:
-        raise ValueError("an index of a Gather or Scatter (of elements, of parts, RotaryEmbedding) is outside its axis: "
+        raise ValueError("an index of a Gather (GatherElements, GatherND), a Scatter (ScatterElements, ScatterND) or a RotaryEmbedding is outside its axis: "
                          "one of n elements has those in -n..n-1; or the rows of a GroupQueryAttention do not follow "
                          "those of earlier calls")
     return 0
@@ -420,8 +420,8 @@ cdef int make_once(object layer, bint made) except -1:
 
 # ---- linear ---------------------------------------------------------------------------------------------------------
 
-BITS_COLUMNS = FO_BITS_COLUMNS  # of a panel of weights of 4 or 8 bits
-BITS_BLOCK = FO_BITS_BLOCK  # most steps of a block whose rows are rounded
+BITS_COLUMNS = FO_BLOCKWISE_COLUMNS  # of a panel of weights of 4 or 8 bits
+BITS_BLOCK = FO_BLOCKWISE_BLOCK  # most steps of a block whose rows are rounded
 cdef enum: LARGEST = 1 << 30  # of their sizes
 
 
@@ -466,9 +466,9 @@ cdef class LinearPlan:
 
     def _pack_bits(self, Py_ssize_t n, Py_ssize_t k, int bits, Py_ssize_t block, ndarray q, ndarray scales,
                    ndarray zeros, ndarray bias, tuple activation, bint rounds=False):
-        """Weights as fo_bits has them, which are kept and not copied: C-contiguous arrays (panels, words of a column,
+        """Weights as fo_blockwise has them, which are kept and not copied: C-contiguous arrays (panels, words of a column,
         BITS_COLUMNS) of uint32 and float32. rounds: rows are rounded to int8, block by block."""
-        cdef fo_bits w
+        cdef fo_blockwise w
         cdef Py_ssize_t each = 32 // bits if bits in (4, 8) else 1
         make_once(self, self.plan != NULL or self.narrow != NULL)
         if min(n, k, block) < 1 or max(n, k, block) > LARGEST or each == 1 or block % 8:
@@ -479,7 +479,7 @@ cdef class LinearPlan:
         w.bits, w.block, w.blocks = bits, block, (k + block - 1) // block
         for a, dtype, rows in ((q, np.uint32, w.blocks * block // each), (scales, np.float32, w.blocks),
                                (zeros, np.uint32, (w.blocks + each - 1) // each)):
-            shape = (n + FO_BITS_COLUMNS - 1) // FO_BITS_COLUMNS, rows, BITS_COLUMNS
+            shape = (n + FO_BLOCKWISE_COLUMNS - 1) // FO_BLOCKWISE_COLUMNS, rows, BITS_COLUMNS
             if a.dtype != dtype or np.shape(a) != shape or not a.flags.c_contiguous or not a.flags.aligned:
                 raise ValueError(f"packed weights of {bits} bits have shape {np.shape(a)} and dtype {a.dtype}, but "
                                  f"must have {shape} and {np.dtype(dtype)}")
@@ -491,7 +491,7 @@ cdef class LinearPlan:
         if rounds:
             self._keep_narrow(fo_qlinear_create_bits(n, k, &w, data(bias), activation_of(activation)), n, k)
         else:
-            self._keep(fo_linear_create_bits(n, k, &w, data(bias), activation_of(activation)), n, k)
+            self._keep(fo_linear_create_blockwise(n, k, &w, data(bias), activation_of(activation)), n, k)
         self._kept = q, scales, zeros
 
     cdef int _keep(self, fo_linear *plan, Py_ssize_t n, Py_ssize_t k) except -1:
@@ -881,7 +881,7 @@ cdef class Conv2dPlan(WindowPlan):
 
     def _nanoseconds(self, tuple image, tuple result, Py_ssize_t top, Py_ssize_t left):
         """What an image (n, ih, iw) and a result (oh, ow), as a network's steps have them, are predicted to take in
-        float32, in 8 bits and in bfloat16: only the ratios count."""
+        float32, in int8 and in bfloat16: only the ratios count."""
         cdef fo_conv2d_size z
         z.n, z.ih, z.iw = image
         z.oh, z.ow = result
@@ -1522,6 +1522,6 @@ include "_functions.pxi"
 include "_arrays.pxi"
 
 
-# ---- eight bits -----------------------------------------------------------------------------------------------------
+# ---- int8 -----------------------------------------------------------------------------------------------------
 
 include "_quantized.pxi"

@@ -1,13 +1,13 @@
-# Tensors of 8 bits; included by _core.pyx.
+# Tensors of int8; included by _core.pyx.
 
 cdef object BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
-TYPES = {dtype: DTYPES[dtype.name] for dtype in (FLOAT32, *BYTES)}  # that layers of 8 bits have
+TYPES = {dtype: DTYPES[dtype.name] for dtype in (FLOAT32, *BYTES)}  # that layers of int8 have
 BFLOAT16 = np.dtype(np.uint16)  # its bits, in steps of a network
 TYPES[BFLOAT16] = DTYPES["bfloat16"]
 
 
 def dot_product():
-    """Whether the processor's dot product of bytes is used, if it has one."""
+    """Whether the processor's int8 dot product is used, if it has one."""
     return fo_dot_product()
 
 
@@ -21,14 +21,14 @@ def set_dot_product(bint used):
     fo_set_dot_product(used)
 
 
-def tiles():
-    """Whether the processor's tiles of bytes (AMX) are used, if it has them."""
-    return fo_tiles()
+def uses_amx():
+    """Whether the processor's AMX are used, if it has them."""
+    return fo_uses_amx()
 
 
-def has_tiles():
+def has_amx():
     """Whether kernels of bytes have tiles."""
-    return fo_has_tiles()
+    return fo_multiplies_by_amx()
 
 
 def has_bfloat16():
@@ -36,16 +36,16 @@ def has_bfloat16():
     return fo_has_bf16()
 
 
-def set_tiles(bint used):
+def set_amx(bint used):
     """For tests, as set_dot_product."""
-    fo_set_tiles(used)
+    fo_set_amx(used)
 
 
-BYTE_STEPS, BYTE_STEPS_OF_ZEROS = FO_BYTE_STEPS, FO_BYTE_STEPS_OF_ZEROS
+Q_STEPS, Q_STEPS_OF_ZEROS = FO_Q_STEPS, FO_Q_STEPS_OF_ZEROS
 
 
 def linear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k):
-    """What a product is predicted to take, in float32, in 8 bits and in bfloat16: only the ratios count."""
+    """What a product is predicted to take, in float32, in int8 and in bfloat16: only the ratios count."""
     return fo_linear_nanoseconds(m, n, k), fo_qlinear_nanoseconds(m, n, k), fo_bf16_linear_nanoseconds(m, n, k)
 
 
@@ -139,7 +139,7 @@ cdef fo_quantization quantization_of(object q) noexcept:
     return c
 
 
-cdef ndarray byte_rows(ndarray a, Py_ssize_t *ld):
+cdef ndarray qrows(ndarray a, Py_ssize_t *ld):
     """a as rows of its elements' size, contiguous each, and the elements from one to the next."""
     cdef Py_ssize_t m
     cdef Py_ssize_t size = cnp.PyArray_ITEMSIZE(a)
@@ -152,7 +152,7 @@ cdef ndarray byte_rows(ndarray a, Py_ssize_t *ld):
     return a
 
 
-cdef ndarray byte_input(object x, tuple x_q):
+cdef ndarray qinput(object x, tuple x_q):
     """x as an array of the type that a layer takes: bytes, or float32 without x_q."""
     cdef ndarray a
     if x_q is None:
@@ -162,7 +162,7 @@ cdef ndarray byte_input(object x, tuple x_q):
     return a
 
 
-cdef ndarray byte_residual(object residual, tuple residual_q, tuple shape):
+cdef ndarray qresidual(object residual, tuple residual_q, tuple shape):
     """The residual, checked."""
     cdef ndarray r
     if residual is None:
@@ -200,7 +200,7 @@ cdef bint clear(object out, ndarray x, ndarray residual) noexcept:
 
 
 cdef class QLinearPlan:
-    """y = activation(x w^T + bias + residual) in 8 bits, with w packed once."""
+    """y = activation(x w^T + bias + residual) in int8, with w packed once."""
     cdef fo_qlinear *plan
     cdef Py_ssize_t n, k
     cdef tuple x_q, residual_q, y_q
@@ -238,7 +238,7 @@ cdef class QLinearPlan:
     def __call__(self, x, residual=None, out=None):
         if self.k == UNMADE:
             raise unmade(self)
-        cdef ndarray a = byte_input(x, self.x_q), r, y
+        cdef ndarray a = qinput(x, self.x_q), r, y
         cdef int nd = cnp.PyArray_NDIM(a)
         cdef Py_ssize_t m, ldx, ldr = 0, ldy
         cdef fo_types types
@@ -248,17 +248,17 @@ cdef class QLinearPlan:
                              f"the last axis of x must have length {self.k}"
                              + (", or pass w.T" if nd and cnp.PyArray_DIM(a, nd - 1) == self.n else ""))
         shape = (*(<object>a).shape[:nd - 1], self.n)
-        r = byte_residual(residual, self.residual_q, shape)
+        r = qresidual(residual, self.residual_q, shape)
         dtype = byte_dtype(out, shape, self.y_q, a)
-        if clear(out, a, r) and byte_rows(<ndarray>out, &ldy) is out:
+        if clear(out, a, r) and qrows(<ndarray>out, &ldy) is out:
             y = <ndarray>out
         else:
             y = new_results([(shape, dtype)])[0]
         m = cnp.PyArray_SIZE(y) // self.n if self.n else 0
         types.x, types.residual, types.y = type_of(a), type_of(r), type_of(y)
-        a = byte_rows(a, &ldx)
-        r = None if r is None else byte_rows(r, &ldr)
-        byte_rows(y, &ldy)
+        a = qrows(a, &ldx)
+        r = None if r is None else qrows(r, &ldr)
+        qrows(y, &ldy)
         with nogil:
             status = fo_qlinear_run(self.plan, types, m, memory(a), ldx, memory(r), ldr, memory(y), ldy)
         check(status)
@@ -269,7 +269,7 @@ cdef inline void *memory(ndarray a) noexcept nogil:
     return NULL if a is None else cnp.PyArray_DATA(a)
 
 
-cdef fo_image byte_image(ndarray a, bint nhwc) noexcept:
+cdef fo_image image_any(ndarray a, bint nhwc) noexcept:
     """The order of an image in memory; strides of an axis of one may be anything."""
     cdef fo_image image
     cdef int h = 1 if nhwc else 2, c = 3 if nhwc else 1, i
@@ -282,7 +282,7 @@ cdef fo_image byte_image(ndarray a, bint nhwc) noexcept:
 
 
 cdef class QConv2dPlan(WindowPlan):
-    """y = activation(conv(x, w) + bias + residual) in 8 bits, with w packed once."""
+    """y = activation(conv(x, w) + bias + residual) in int8, with w packed once."""
     cdef fo_conv2d *plan
     cdef tuple x_q, residual_q, y_q
     cdef readonly str isa
@@ -324,7 +324,7 @@ cdef class QConv2dPlan(WindowPlan):
     def __call__(self, x, residual=None, out=None):
         if self.ic == UNMADE:
             raise unmade(self)
-        cdef ndarray a = byte_input(x, self.x_q), r, y
+        cdef ndarray a = qinput(x, self.x_q), r, y
         cdef int c = 3 if self.nhwc else 1, h = 1 if self.nhwc else 2
         cdef fo_conv2d_size z
         cdef fo_types types
@@ -334,9 +334,9 @@ cdef class QConv2dPlan(WindowPlan):
             raise self.misfit(np.shape(a))
         self.size(cnp.PyArray_DIM(a, 0), cnp.PyArray_DIM(a, h), cnp.PyArray_DIM(a, h + 1), &z)
         shape = self.result_shape(&z)
-        r = byte_residual(residual, self.residual_q, shape)
+        r = qresidual(residual, self.residual_q, shape)
         dtype = byte_dtype(out, shape, self.y_q, a)
-        xi = byte_image(a, self.nhwc)
+        xi = image_any(a, self.nhwc)
         if clear(out, a, r) and whole_elements(<ndarray>out):
             y = <ndarray>out
         elif self.nhwc or not (xi.sc == 1 and xi.sw != 1):
@@ -345,8 +345,8 @@ cdef class QConv2dPlan(WindowPlan):
             y = new_results([((shape[0], shape[2], shape[3], shape[1]), dtype)])[0].transpose(0, 3, 1, 2)
         if r is not None:
             r = r if whole_elements(r) else copied(r)
-            ri = byte_image(r, self.nhwc)
-        yi = byte_image(y, self.nhwc)
+            ri = image_any(r, self.nhwc)
+        yi = image_any(y, self.nhwc)
         types.x, types.residual, types.y = type_of(a), type_of(r), type_of(y)
         with nogil:
             status = fo_conv2d_run_as(self.plan, types, &z, &xi, NULL if r is None else &ri, &yi)

@@ -71,7 +71,7 @@ def _parser():
         ),
         description="Times four shapes of the TVM paper's figure 4, WeeNet and MobileNet's blocks: fused, folded only\n"
         "(batch norm and bias in the kernel, the rest by itself), unfused, and plain NumPy or, of blocks, as one\n"
-        "kernel; then the convolutions in 8 bits, unfused and fused. The data are generated, and results are\n"
+        "kernel; then the convolutions in int8, unfused and fused. The data are generated, and results are\n"
         "compared first. With a MODEL, times that network in its three forms (a saved one alone: it comes\n"
         "without the others), and each of its nodes.",
     )
@@ -109,13 +109,13 @@ def _parser():
 
     quantize = commands.add_parser(
         "quantize",
-        help="make a network of 8 bits where that is faster here",
+        help="make a network of int8 where that is faster here",
         formatter_class=argparse.RawTextHelpFormatter,
         epilog=_examples(
             ("fusedops quantize resnet50.onnx images.npz -o resnet50.fo", "with the bounds that are usual"),
             ("fusedops quantize net.onnx x.npy -o net.fo --snr 30 --keep fc", "closer to float32, and fc as it is"),
         ),
-        description="Calibrates a network on samples and writes it with layers in 8 bits where they are predicted\n"
+        description="Calibrates a network on samples and writes it with layers in int8 where they are predicted\n"
         "to be faster here and exact enough; prints each with its error, its gain, or why it stayed float32,\n"
         "and how long the network takes before and after.",
     )
@@ -135,7 +135,7 @@ def _parser():
         help="how ranges follow from samples (default: mse, the lowest error)",
     )
     quantize.add_argument("--keep", action="append", default=[], metavar="NAME", help="a layer that stays float32")
-    for option, of in (("--layer-snr", "the products of each layer in 8 bits"), ("--snr", "each output")):
+    for option, of in (("--layer-snr", "the products of each layer in int8"), ("--snr", "each output")):
         quantize.add_argument(
             option,
             type=float,
@@ -145,7 +145,7 @@ def _parser():
         )
     quantize.add_argument("--threads", type=_count, default=1, metavar="N", help="threads (default: 1)")
     quantize.add_argument(
-        "--no-time", action="store_false", dest="time", help="do not time the network in float32 and in 8 bits"
+        "--no-time", action="store_false", dest="time", help="do not time the network in float32 and in int8"
     )
     quantize.set_defaults(run=_quantize)
     return parser

@@ -34,7 +34,7 @@ def dynamic_lstm(w, r, b, p, *, direction, clip, cell_clip, activations):
         cell = _core.LSTMCellPlan()
         quantized = ih_scale, hh_scale, ih_zero, hh_zero
         clips = _clip(clip), _clip(cell_clip, "cell_clip")
-        cell._pack(_KINDS["LSTM"], w_ih, w_hh, b_ih, b_hh, None, peephole, functions, False, *clips, quantized)
+        cell._pack(_KINDS["LSTM"], w_ih, w_hh, b_ih, b_hh, None, peephole, functions, False, *clips, False, quantized)
         cells.append(cell)
     plan._stack(tuple(cells), 1, len(cells), options["reverse"], False)
     return plan

@@ -29,14 +29,14 @@ TRANSFORMS = numbered(fo_transform_names)
 ROUNDINGS = numbered(fo_rounding_names)
 ELEMENTS = {np.dtype(name): t for name, t in DTYPES.items() if "float16" not in name}  # that steps compute with
 IDENTITY = (0, 0.0, 0.0, None)
-FORMS = ("tensor", "rows", "indices", "bytes", "image", "byte_image", "lines", "pixels")  # form_kind, in order
+FORMS = ("tensor", "rows", "indices", "bytes", "image", "image_any", "lines", "pixels")  # form_kind, in order
 
 cdef enum:
-    MOST_TENSORS = 8  # of a step
+    MAX_TENSORS = 8  # of a step
 
 
 cdef enum form_kind:  # what a step asks of a tensor; from FORM_IMAGE on it has four axes
-    FORM_TENSOR, FORM_ROWS, FORM_INDICES, FORM_BYTES, FORM_IMAGE, FORM_BYTE_IMAGE, FORM_LINES, FORM_PIXELS
+    FORM_TENSOR, FORM_ROWS, FORM_INDICES, FORM_ANY, FORM_IMAGE, FORM_IMAGE_ANY, FORM_LINES, FORM_PIXELS
 
 
 cdef enum:
@@ -167,10 +167,10 @@ cdef class StepKind:
     cdef fo_step_kind call
     cdef fill_step fill
     cdef int count  # of tensors
-    cdef form_kind forms[MOST_TENSORS]
-    cdef int alike[MOST_TENSORS]  # the tensor that has the same shape, or -1
-    cdef bint optional[MOST_TENSORS]
-    cdef Py_ssize_t at[MOST_TENSORS]  # of each tensor's pointer, or image, in fo_step
+    cdef form_kind forms[MAX_TENSORS]
+    cdef int alike[MAX_TENSORS]  # the tensor that has the same shape, or -1
+    cdef bint optional[MAX_TENSORS]
+    cdef Py_ssize_t at[MAX_TENSORS]  # of each tensor's pointer, or image, in fo_step
 
     def options_of(self, dict arguments):
         """The arguments that are no tensors, in order."""
@@ -207,7 +207,7 @@ cdef class Program:
     def append(self, str kind, *given, **named):
         """Adds a step; STEPS[kind] has the names of its arguments."""
         cdef StepKind k = STEPS[kind]
-        cdef tensor t[MOST_TENSORS]
+        cdef tensor t[MAX_TENSORS]
         cdef dict arguments = k.bound(given, named)
         cdef int i
         for i in range(k.count):
@@ -271,7 +271,7 @@ cdef class Program:
 
     cdef int read_array(self, ndarray a, tensor *out, str name, form_kind form) except -1:
         cdef int d
-        if form == FORM_BYTES or form == FORM_BYTE_IMAGE:
+        if form == FORM_ANY or form == FORM_IMAGE_ANY:
             pass
         elif form != FORM_INDICES:
             a = as_float32(a, name)
@@ -986,9 +986,9 @@ cdef int fill_lookup(Program p, fo_step *s, tensor *t, tuple o) except -1:
     s.lookup.table = <const uint8_t *>cnp.PyArray_DATA(table)
 
 
-cdef int fill_byte_binary(Program p, fo_step *s, tensor *t, tuple o) except -1:
+cdef int fill_qbinary(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """types and q: those of a, b and y; what is broadcast has stride 0."""
-    cdef fo_byte_binary_args *g = &s.byte_binary
+    cdef fo_qbinary_args *g = &s.qbinary
     cdef int last
     name, types, (qa, qb, qy), activation = o
     axes_of(&g.axes, t + 2, t, t + 1)
@@ -1003,9 +1003,9 @@ cdef int fill_byte_binary(Program p, fo_step *s, tensor *t, tuple o) except -1:
     g.qa, g.qb, g.qy = quantization_of(qa), quantization_of(qb), quantization_of(qy)
 
 
-cdef int fill_byte_pool(Program p, fo_step *s, tensor *t, tuple o) except -1:
+cdef int fill_qpool(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """As avg_pool, or max_pool where `counted` is None; types and q: those of x and y."""
-    cdef fo_byte_pool_args *a = &s.byte_pool
+    cdef fo_qpool_args *a = &s.qpool
     cdef fo_step floats = empty_step()
     (tx, ty), (qx, qy) = o[:2]
     if t[0].shape[1] > 1 and not t[0].stride[1] == t[1].stride[1] == 1:
@@ -1036,7 +1036,7 @@ cdef StepKind step(str name, fo_step_kind call, fill_step fill, str arguments, l
     """Describes a kind of step. A tensor of its arguments is written `name:form`, with `~other` if it has the shape of
     another, `!` if it is written and `?` if it may be None. Forms: an image of four axes, in `lines` if pixels or
     channels are neighbours, in `pixels` if channels are; `rows`, if the last axis is contiguous; `indices` of int64;
-    any other `tensor`. `bytes` and `byte_image` have elements of any type. `at` are the places of their
+    any other `tensor`. `bytes` and `image_any` have elements of any type. `at` are the places of their
     pointers in fo_step."""
     cdef StepKind k = StepKind.__new__(StepKind)
     cdef int i
@@ -1130,7 +1130,7 @@ def _describe_steps():
     step("append", FO_STEP_APPEND, fill_append, "past?:rows x:rows y!:rows begins:indices",
          [at(&s.append.past), at(&s.append.x), at(&s.append.y), at(&s.append.begins)]).independent_rows = lambda a: False
     step("qconv2d", FO_STEP_CONV2D, fill_qconv2d,
-         "layer types x:byte_image y!:byte_image residual~y?:byte_image top left",
+         "layer types x:image_any y!:image_any residual~y?:image_any top left",
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)
     step("qlinear", FO_STEP_QLINEAR, fill_qlinear, "layer types x:bytes y!:bytes residual~y?:bytes",
          [at(&s.qlinear.x), at(&s.qlinear.y), at(&s.qlinear.residual)]).independent_rows = lambda a: a["types"][0] != np.float32
@@ -1139,12 +1139,12 @@ def _describe_steps():
     step("requantize", FO_STEP_REQUANTIZE, fill_requantize, "x~y:tensor y!:tensor",
          [at(&s.requantize.x), at(&s.requantize.y)]).independent_rows = lambda a: False
     step("lookup", FO_STEP_LOOKUP, fill_lookup, "x~y:bytes y!:bytes table", [at(&s.lookup.x), at(&s.lookup.y)]).in_place = True
-    step("byte_binary", FO_STEP_BYTE_BINARY, fill_byte_binary, "name types q a~y:bytes b~y:bytes y!:bytes activation",
-         [at(&s.byte_binary.a), at(&s.byte_binary.b), at(&s.byte_binary.y)], plain)
-    step("byte_pool", FO_STEP_BYTE_POOL, fill_byte_pool,
-         "types q x:byte_image y!:byte_image kernel stride before dilation counted",
-         [at(&s.byte_pool.pool.x), at(&s.byte_pool.pool.y)], {"dilation": (1, 1), "counted": None})
-    step("nearest", FO_STEP_NEAREST, fill_nearest, "x:byte_image y!:byte_image rows columns",
+    step("qbinary", FO_STEP_QBINARY, fill_qbinary, "name types q a~y:bytes b~y:bytes y!:bytes activation",
+         [at(&s.qbinary.a), at(&s.qbinary.b), at(&s.qbinary.y)], plain)
+    step("qpool", FO_STEP_QPOOL, fill_qpool,
+         "types q x:image_any y!:image_any kernel stride before dilation counted",
+         [at(&s.qpool.pool.x), at(&s.qpool.pool.y)], {"dilation": (1, 1), "counted": None})
+    step("nearest", FO_STEP_NEAREST, fill_nearest, "x:image_any y!:image_any rows columns",
          [at(&s.nearest.x), at(&s.nearest.y)])
 
 

@@ -1,4 +1,4 @@
-"""Eight bits: tensors of uint8 and int8, and layers that compute on them with everything that follows fused in."""
+"""int8: tensors of uint8 and int8, and layers that compute on them with everything that follows fused in."""
 
 from __future__ import annotations
 
@@ -231,10 +231,9 @@ def _weights(w, w_q, ndim, bias, bn):
 def _short(w):
     """w, if sums of its products fit 32 bits."""
     steps = w[:1].size
-    if steps > _core.BYTE_STEPS:
+    if steps > _core.Q_STEPS:
         raise ValueError(
-            f"w has shape {w.shape}: sums of {steps} products of bytes do not fit 32 bits, at most "
-            f"{_core.BYTE_STEPS} do"
+            f"w has shape {w.shape}: sums of {steps} products of bytes do not fit 32 bits, at most {_core.Q_STEPS} do"
         )
     return w
 
@@ -260,7 +259,7 @@ def _described(w, scale, bias, ends, **options):
 
 
 class QLinear(_Layer, _core.QLinearPlan):
-    """A fully connected layer in 8 bits, ``y = activation(x w^T + bias + residual)``, with `w` packed once.
+    """A fully connected layer in int8, ``y = activation(x w^T + bias + residual)``, with `w` packed once.
 
     Parameters
     ----------
@@ -335,7 +334,7 @@ class QLinear(_Layer, _core.QLinearPlan):
 
 
 class QConv2d(_Layer, _core.QConv2dPlan):
-    """A 2-D convolution in 8 bits, ``y = activation(conv(x, w) + bias + residual)``, folded and packed once.
+    """A 2-D convolution in int8, ``y = activation(conv(x, w) + bias + residual)``, folded and packed once.
 
     Parameters
     ----------
@@ -444,7 +443,7 @@ def qconv2d(
     layout: Layout = "NCHW",
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """2-D convolution in 8 bits: ``y = activation(conv(x, w) + bias + residual)``, products summed exactly in 32 bits.
+    """2-D convolution in int8: ``y = activation(conv(x, w) + bias + residual)``, products summed exactly in 32 bits.
 
     Parameters
     ----------
@@ -527,7 +526,7 @@ def qlinear(
     residual_q: Quantization | None = None,
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Fully connected layer in 8 bits: ``y = activation(x w^T + bias + residual)``, products summed exactly in 32 bits.
+    """Fully connected layer in int8: ``y = activation(x w^T + bias + residual)``, products summed exactly in 32 bits.
 
     Parameters
     ----------

@@ -528,18 +528,23 @@ def attention(
             for a in (k, v)
         ]
         _step("matmul", by_group[0], shared[0].swapaxes(-1, -2), by_group[1], scale)
-        if mask is not None:
-            scores += mask
-        if taken is not None:
-            np.copyto(scores, -np.inf, where=~taken)
-        nothing = None if mask is taken is None else (scores == -np.inf).all(-1)
-        _core.softmax(scores, scores.ndim - 1, False, scores)
-        if nothing is not None:
-            scores[nothing] = 0
+        _weights_of(scores, mask, taken)
         if rounds:
             by_group[1] = rounded(by_group[1])
         _step("matmul", by_group[1], shared[1], by_group[2])
     return _delivered(y[0] if one else y, out)
+
+
+def _weights_of(scores, mask, taken):
+    """Makes scores the weights of their keys, in place: a pass each for the masks and the softmax."""
+    if mask is not None:
+        scores += mask
+    if taken is not None:
+        np.copyto(scores, -np.inf, where=~taken)
+    nothing = None if mask is taken is None else (scores == -np.inf).all(-1)
+    _core.softmax(scores, scores.ndim - 1, False, scores)
+    if nothing is not None:
+        scores[nothing] = 0
 
 
 def _step(*given):
@@ -1155,14 +1160,14 @@ class InvertedResidual:
         return project(hidden, x if added else None, out)
 
 
-# ---- eight bits: float32 between a dequantised x and a quantised y ---------------------------------------------------
+# ---- int8: float32 between a dequantised x and a quantised y ---------------------------------------------------
 
 
 class _Requantized:
     """An unfused float32 layer of dequantised weights, with passes that make floats of bytes and bytes of floats."""
 
     def __init__(self, kind, fused, **options):
-        """fused: the layer in 8 bits, whose checks and weights these are."""
+        """fused: the layer in int8, whose checks and weights these are."""
         (w, bias), given = fused._arguments
         self._x_q, self._residual_q, self._y_q = given["x_q"], given["residual_q"], given["y_q"]
         self._layer = kind(quantized.dequantize(w, given["w_q"]), bias, activation=given["activation"], **options)

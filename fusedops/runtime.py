@@ -126,20 +126,20 @@ def set_isa(name: str) -> None:
     _core.set_isa(name)
 
 
-def byte_products() -> str:
-    """What multiplies bytes with this instruction set: ``"tiles"`` (AMX), ``"dot product"`` (VNNI, SDOT of ARM),
-    ``"multiply-add"`` of 16-bit integers."""
-    if _core.has_tiles():
-        return "tiles"
-    return "dot product" if _core.has_dot_product() else "multiply-add"
+def int8_products() -> str:
+    """What multiplies int8 with this instruction set: ``"AMX"``, ``"VNNI"``, ``"SDOT"`` of ARM, or ``"multiply-add"`` of
+    16-bit integers."""
+    if _core.has_amx():
+        return "AMX"
+    return ("SDOT" if isa() == "neon" else "VNNI") if _core.has_dot_product() else "multiply-add"
 
 
 def bfloat16_products() -> str:
-    """What multiplies bfloat16 with this instruction set: ``"tiles"`` (AMX), ``"dot product"`` (AVX512_BF16), or
-    ``"float32"``, rounded numbers as any others."""
+    """What multiplies bfloat16 with this instruction set: ``"AMX"``, ``"AVX512_BF16"``, or ``"float32"``, rounded numbers
+    as any others."""
     if not _core.has_bfloat16():
         return "float32"
-    return "tiles" if _core.has_tiles() else "dot product"
+    return "AMX" if _core.has_amx() else "AVX512_BF16"
 
 
 def show_config() -> dict[str, Any]:
@@ -156,13 +156,13 @@ def show_config() -> dict[str, Any]:
     >>> config = fo.show_config()  # doctest: +ELLIPSIS
     version         ...
     >>> sorted(config)[:3]
-    ['available_isas', 'bfloat16_products', 'byte_products']
+    ['available_isas', 'bfloat16_products', 'compiler']
     """
     config = {
         "version": __version__,
         "isa": isa(),
         "available_isas": available_isas(),
-        "byte_products": byte_products(),
+        "int8_products": int8_products(),
         "bfloat16_products": bfloat16_products(),
         "num_threads": get_num_threads(),
         **_core.build_info(),

@@ -9,7 +9,7 @@ EQUAL, UNEQUAL, LESS, AT_MOST = range(FO_SIZE_EQUAL, FO_SIZE_AT_MOST + 1)
 
 TAKEN, SHARED, IN_PLANES, FEW_PIXELS = range(4)  # outcomes of take_blocks
 
-cdef double MOST_BYTES = 1 << 60  # of an arena
+cdef double MAX_BYTES = 1 << 60  # of an arena
 
 
 cdef class Formulas:
@@ -68,7 +68,7 @@ def lay_out(ndarray nbytes, ndarray first, ndarray last):
     for i in range(n):
         buffers[i].bytes, buffers[i].first, buffers[i].last = b[i], f[i], l[i]
         total += <double>b[i]
-    top = fo_lay_out(buffers, n) if total <= MOST_BYTES else -1
+    top = fo_lay_out(buffers, n) if total <= MAX_BYTES else -1
     for i in range(n):
         found[i] = buffers[i].offset
     free(buffers)
@@ -125,7 +125,7 @@ cdef struct tensor_form:
 
 cdef class ProgramTemplate:
     """Steps in a row that one call computes."""
-    cdef tensor_form *forms  # MOST_TENSORS for each step
+    cdef tensor_form *forms  # MAX_TENSORS for each step
     cdef list kinds, names, sections
 
     def __cinit__(self):
@@ -141,9 +141,9 @@ cdef class ProgramTemplate:
         """Adds a step. Each of its tensors is None, the number of a constant, or (slot or -1 for a constant, number of
         the constant or the buffer or -1, and numbers of formulas: offset, stride_bytes, shape, strides)."""
         cdef StepKind k = STEPS[kind]
-        cdef Py_ssize_t i, d, first = len(self.kinds) * MOST_TENSORS
+        cdef Py_ssize_t i, d, first = len(self.kinds) * MAX_TENSORS
         cdef tensor_form *f
-        cdef tensor_form *forms = <tensor_form *>realloc(self.forms, (first + MOST_TENSORS) * sizeof(tensor_form))
+        cdef tensor_form *forms = <tensor_form *>realloc(self.forms, (first + MAX_TENSORS) * sizeof(tensor_form))
         if forms == NULL:
             raise MemoryError("fusedops: no memory for the steps of a program")
         self.forms = forms
@@ -172,7 +172,7 @@ cdef class ProgramTemplate:
         """The Program for these values of formulas, offsets of buffers, constants, and options of each step; without
         the steps that are idle, the first of which is number `before` there."""
         cdef Program p = Program()
-        cdef tensor t[MOST_TENSORS]
+        cdef tensor t[MAX_TENSORS]
         cdef StepKind k
         cdef int j
         cdef Py_ssize_t first, stop, repeats, start
@@ -187,7 +187,7 @@ cdef class ProgramTemplate:
                 if not skipped[before + step]:
                     k = self.kinds[step]
                     for j in range(k.count):
-                        self.tensor(p, &self.forms[step * MOST_TENSORS + j], &t[j], k, j, v, at, constants)
+                        self.tensor(p, &self.forms[step * MAX_TENSORS + j], &t[j], k, j, v, at, constants)
                     p.fill(k, t, options[step], self.names[step])
                 step += 1
             if p.count > start:
@@ -209,7 +209,7 @@ cdef class ProgramTemplate:
         if f.slot == BOUND:
             base = constants[f.source]
             wanted = cnp.NPY_INT64 if k.forms[j] == FORM_INDICES else cnp.NPY_FLOAT32
-            if k.forms[j] != FORM_BYTES and k.forms[j] != FORM_BYTE_IMAGE and cnp.PyArray_TYPE(base) != wanted:
+            if k.forms[j] != FORM_ANY and k.forms[j] != FORM_IMAGE_ANY and cnp.PyArray_TYPE(base) != wanted:
                 raise TypeError(f"{k.tensors[j]} has dtype {base.dtype}")
             t.offset += <Py_ssize_t>cnp.PyArray_DATA(base)
             p.kept.append(base)

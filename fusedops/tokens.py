@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._types import Array, Input, Precision
 
 
-MOST_AXES: int = 8  # before the heads
+MAX_AXES: int = 8  # before the heads
 
 
 @options_by_name
@@ -151,14 +151,14 @@ def _broadcast(q, k, v):
     heads, kv_heads = q.shape[-3], k.shape[-3]
     if kv_heads != v.shape[-3] or (heads % kv_heads if kv_heads else heads):
         raise _misfit(q, k, v, ": k and v must have one number of heads, which divides that of q")
-    if q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.ndim <= MOST_AXES + 3:
+    if q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.ndim <= MAX_AXES + 3:
         return q, k, v
     try:
         batch = np.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
     except ValueError:
         raise _misfit(q, k, v, ": the axes before the heads cannot be broadcast to one shape") from None
-    if len(batch) > MOST_AXES:
-        raise _misfit(q, k, v, f": at most {MOST_AXES} axes may be before the heads; reshape them to fewer")
+    if len(batch) > MAX_AXES:
+        raise _misfit(q, k, v, f": at most {MAX_AXES} axes may be before the heads; reshape them to fewer")
     return tuple(np.broadcast_to(a, (*batch, *a.shape[-3:])) for a in (q, k, v))
 
 

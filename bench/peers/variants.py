@@ -1,4 +1,4 @@
-"""The forms in which a case is measured: plain NumPy, unfused, folded, fused, as one kernel, in 8 bits."""
+"""The forms in which a case is measured: plain NumPy, unfused, folded, fused, as one kernel, in int8."""
 
 from functools import lru_cache
 
@@ -47,7 +47,7 @@ def _forms(case, a):
 
 
 def eight_bits(case, a):
-    """A network in 8 bits, calibrated on its own input."""
+    """A network in int8, calibrated on its own input."""
     from .onnx_model import onnx_model
 
     net = load_onnx(onnx_model(case, a)).quantize([a.x])

@@ -19,7 +19,7 @@ typedef struct {
 
 enum { FO_CALL_ROOM = 736 }; /* bytes; a whole call is of a size that malloc has at hand */
 
-struct fo_conv2d_call {
+struct fo_prepared_conv2d {
     const fo_conv2d *plan;
     fo_layout layout;
     fo_team team;
@@ -27,9 +27,9 @@ struct fo_conv2d_call {
     const char *kernel; /* as Conv2d.kernel() names it */
     double work;        /* nanoseconds on one thread, an estimate that decides threads */
     int threads;
-    ptrdiff_t scratch;        /* bytes that a run takes, of all threads */
-    void *state;              /* of the algorithm; constant when it is prepared, for calls may run at once */
-    fo_conv2d_call *inner[2]; /* what a rewrite runs: on most of the output, and on the rest */
+    ptrdiff_t scratch;            /* bytes that a run takes, of all threads */
+    void *state;                  /* of the algorithm; constant when it is prepared, for calls may run at once */
+    fo_prepared_conv2d *inner[2]; /* what a rewrite runs: on most of the output, and on the rest */
     _Alignas(16) char room[FO_CALL_ROOM]; /* of a small state */
 };
 
@@ -40,8 +40,8 @@ struct fo_algorithm {
     bool (*applies)(const fo_conv2d *, const fo_conv2d_size *); /* form and error bound, not speed */
     double (*nanoseconds)(const fo_costing *);                  /* of one image on one thread */
     /* kernel, threads, scratch, state; not the weights, which the first run packs */
-    fo_status (*prepare)(fo_conv2d_call *);
-    fo_status (*run)(const fo_conv2d_call *, const fo_image *x, const fo_image *residual, const fo_image *y);
+    fo_status (*prepare)(fo_prepared_conv2d *);
+    fo_status (*run)(const fo_prepared_conv2d *, const fo_image *x, const fo_image *residual, const fo_image *y);
 };
 
 #define FO_OF(type) (1u << (type))
@@ -49,13 +49,13 @@ struct fo_algorithm {
 enum { FO_BY_ANY = ~0u >> 1 };
 
 /* A state of so many bytes for a call, and the threads for its work. */
-static inline void *fo_call_prepare(fo_conv2d_call *call, size_t bytes, double work) {
+static inline void *fo_call_prepare(fo_prepared_conv2d *call, size_t bytes, double work) {
     call->work = work;
     call->threads = fo_threads_of(call->team, work);
     return call->state = bytes <= sizeof call->room ? call->room : malloc(bytes);
 }
 
-static inline fo_status fo_call_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual,
+static inline fo_status fo_call_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *residual,
                                     const fo_image *y) {
     return call->algorithm->run(call, x, residual, y);
 }
@@ -74,8 +74,8 @@ static inline void fo_call_images(const fo_image *x, const fo_image *residual, c
 
 #define FO_ALGORITHM(name) \
     bool fo_##name##_applies(const fo_conv2d *plan, const fo_conv2d_size *z); \
-    fo_status fo_##name##_prepare(fo_conv2d_call *call); \
-    fo_status fo_##name##_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y)
+    fo_status fo_##name##_prepare(fo_prepared_conv2d *call); \
+    fo_status fo_##name##_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *r, const fo_image *y)
 
 FO_ALGORITHM(direct);
 FO_ALGORITHM(im2col);

@@ -252,8 +252,8 @@ static bool goes_by_lines(const separable *s) {
     const bool pays = !d->kn->vec_is_line || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > FO_L1_SHARE;
     return pays && s->b.expand && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw &&
            d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 && d->s.ic % d->kn->vl == 0 && d->ocg == 1 &&
-           fo_in_registers(&d->s.act) && s->z.left <= 1 && right <= 1 && s->cols >= FO_BLOCK_LEAST_COLS &&
-           (!rest || rest >= FO_BLOCK_LEAST_COLS);
+           fo_in_registers(&d->s.act) && s->z.left <= 1 && right <= 1 && s->cols >= FO_BLOCK_MIN_COLS &&
+           (!rest || rest >= FO_BLOCK_MIN_COLS);
 }
 
 /* The columns of a tile, and of E a strip and a ring of rows where the depthwise part goes by lines; returns how many
@@ -270,7 +270,7 @@ static ptrdiff_t separable_columns(separable *s) {
         const ptrdiff_t fixed = (s->strip ? s->e_rows : kept) * s->e_cols;
         const ptrdiff_t row = (s->strip ? 0 : d->sh * s->e_cols) + s->cols;
         const ptrdiff_t most = min_(s->z.oh, (FO_L2_SHARE - fixed * bytes) / (row * bytes));
-        if (most >= min_(FO_BLOCK_LEAST_ROWS, s->z.oh) || s->cols <= 2 * vl) return most;
+        if (most >= min_(FO_BLOCK_MIN_ROWS, s->z.oh) || s->cols <= 2 * vl) return most;
     }
 }
 
@@ -286,7 +286,7 @@ static void separable_cut(separable *s, int threads) {
     s->across = div_up(s->z.ow, s->cols);
     separable_bands(s, threads);
     if (threads > 1 && !s->b.expand && narrow)
-        most = min_(most, max_(FO_BLOCK_LEAST_ROWS, div_up(s->band, FO_BLOCK_SHARED_TILES)));
+        most = min_(most, max_(FO_BLOCK_MIN_ROWS, div_up(s->band, FO_BLOCK_SHARED_TILES)));
     most = s->rows = div_up(s->band, div_up(s->band, max_(most, 1)));
     if (s->slice < d->ic) s->rows = min_(s->band, round_up(most, s->strip ? s->strip : FO_BLOCK_SLICE_ROWS));
     for (ptrdiff_t r = most; s->slice >= d->ic && r > most / 2; r--)
@@ -308,15 +308,15 @@ double fo_block_nanoseconds(const fo_separable *block, const fo_conv2d_size *z) 
     return fo_nanoseconds(block->pointwise->kn, points + expanded, 0);
 }
 
-struct fo_separable_call {
+struct fo_prepared_separable {
     separable s; /* but for the images' data, the weights and the scratch */
     double work;
 };
 
 /* All that follows from sizes and strides. */
-static void separable_setup(fo_separable_call *call, const fo_separable *block, const fo_conv2d_size *z,
+static void separable_setup(fo_prepared_separable *call, const fo_separable *block, const fo_conv2d_size *z,
                             const fo_image *x, const fo_image *r, const fo_image *y, fo_team team) {
-    *call = (fo_separable_call){.work = fo_block_nanoseconds(block, z)};
+    *call = (fo_prepared_separable){.work = fo_block_nanoseconds(block, z)};
     separable *s = &call->s;
     *s = (separable){.b = *block, .z = *z, .x = *x, .y = *y, .planes = x->sw == 1 && (y->sw == 1 || x->sc != 1)};
     if (r) s->r = *r;
@@ -346,7 +346,7 @@ static fo_status separable_run(separable s, const fo_image *x, const fo_image *r
 
 fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
                            const fo_image *y) {
-    fo_separable_call call;
+    fo_prepared_separable call;
     if (fo_block_is_empty(block, z)) return FO_OK;
     if (fo_is_huge(block->depthwise, z)) return FO_NO_MEMORY;
     separable_setup(&call, block, z, x, r, y, fo_team_here());
@@ -355,7 +355,7 @@ fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, c
 
 /* ---- prepared calls ---------------------------------------------------------------------------------------------- */
 
-void fo_separable_prepare(fo_separable_call *calls[2], const fo_separable *block, const fo_conv2d_size *z,
+void fo_separable_prepare(fo_prepared_separable *calls[2], const fo_separable *block, const fo_conv2d_size *z,
                           const fo_image *x, const fo_image *r, const fo_image *y) {
     const fo_team teams[] = {fo_team_here(), fo_region_team()};
     const bool none = fo_block_is_empty(block, z) || fo_is_huge(block->depthwise, z);
@@ -366,9 +366,9 @@ void fo_separable_prepare(fo_separable_call *calls[2], const fo_separable *block
     }
 }
 
-void fo_separable_release(fo_separable_call *call) { fo_free(call); }
+void fo_separable_release(fo_prepared_separable *call) { fo_free(call); }
 
-fo_status fo_separable_run_prepared(fo_separable_call *const calls[2], const fo_separable *block,
+fo_status fo_separable_run_prepared(fo_prepared_separable *const calls[2], const fo_separable *block,
                                     const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
     for (int i = 0; i < 2; i++)
         if (calls[i] && fo_threads_for(calls[i]->work) == calls[i]->s.threads)

@@ -46,7 +46,7 @@ static bool admits(const fo_algorithm *a, const fo_conv2d *plan, const fo_conv2d
 
 /* What is asked for by name is taken wherever it applies, and so is the one that applies to other weights than
  * float32. */
-static double price(const fo_algorithm *a, const fo_costing *c) {
+static double cost(const fo_algorithm *a, const fo_costing *c) {
     const bool named = c->plan->s.algorithm > FO_DIRECT && a->named != FO_BY_ANY;
     return named || c->plan->type != FO_F32 ? 0 : a->nanoseconds(c);
 }
@@ -61,7 +61,7 @@ static const fo_algorithm *cheapest(const fo_conv2d *plan, const fo_conv2d_size 
     atomic_fetch_add_explicit(&choices, 1, memory_order_relaxed);
     for (const fo_algorithm *a = algorithms; a < algorithms + ALGORITHMS; a++) {
         if (!admits(a, plan, z)) continue;
-        const double ns = price(a, &costing);
+        const double ns = cost(a, &costing);
         if (ns < least) best = a, least = ns;
     }
     return best;
@@ -78,7 +78,7 @@ bool fo_conv2d_takes(const fo_conv2d *plan, const fo_conv2d_size *z, fo_named_al
 enum { KEPT = 4 };
 struct fo_prepared {
     fo_conv2d *to; /* the plan of a rewrite, or NULL */
-    _Atomic(fo_conv2d_call *) kept[KEPT];
+    _Atomic(fo_prepared_conv2d *) kept[KEPT];
     atomic_uint replaced;
 };
 
@@ -89,23 +89,23 @@ static fo_layout layout_of(fo_types types, const fo_conv2d_size *z, const fo_ima
     return layout;
 }
 
-void fo_conv2d_release(fo_conv2d_call *call) {
+void fo_conv2d_release(fo_prepared_conv2d *call) {
     if (!call) return;
     for (int i = 0; i < 2; i++) fo_conv2d_release(call->inner[i]);
     if (call->state != call->room) free(call->state);
     free(call);
 }
 
-static fo_conv2d_call *new_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
-    fo_conv2d_call *call = malloc(sizeof *call);
+static fo_prepared_conv2d *new_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
+    fo_prepared_conv2d *call = malloc(sizeof *call);
     if (!call) return NULL;
-    memset(call, 0, offsetof(fo_conv2d_call, room));
+    memset(call, 0, offsetof(fo_prepared_conv2d, room));
     call->plan = plan, call->layout = *layout, call->team = team;
     return call;
 }
 
 /* The call, or NULL if that failed. */
-static fo_conv2d_call *checked(fo_conv2d_call *call, fo_status status) {
+static fo_prepared_conv2d *checked(fo_prepared_conv2d *call, fo_status status) {
     if (status == FO_OK) return call;
     fo_conv2d_release(call);
     return NULL;
@@ -117,11 +117,11 @@ static bool is_rewritten(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return to && fo_rewrite_applies(plan, to, z) && fo_rewrite_pays(plan, to, z);
 }
 
-static fo_conv2d_call *prepared(const fo_conv2d *plan, const fo_layout *layout, fo_team team);
+static fo_prepared_conv2d *prepared(const fo_conv2d *plan, const fo_layout *layout, fo_team team);
 
 /* A call by an algorithm of the list; NULL where memory is short. */
-static fo_conv2d_call *listed_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
-    fo_conv2d_call *call = new_call(plan, layout, team);
+static fo_prepared_conv2d *listed_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
+    fo_prepared_conv2d *call = new_call(plan, layout, team);
     if (!call) return NULL;
     call->algorithm = cheapest(plan, &layout->z);
     if (plan->wide) {
@@ -133,9 +133,9 @@ static fo_conv2d_call *listed_call(const fo_conv2d *plan, const fo_layout *layou
 }
 
 /* A call of `to`; its kernel's name is that of the inner call. */
-static fo_conv2d_call *rewritten_call(const fo_conv2d *plan, const fo_conv2d *to, const fo_layout *layout,
-                                      fo_team team) {
-    fo_conv2d_call *call = new_call(plan, layout, team);
+static fo_prepared_conv2d *rewritten_call(const fo_conv2d *plan, const fo_conv2d *to, const fo_layout *layout,
+                                          fo_team team) {
+    fo_prepared_conv2d *call = new_call(plan, layout, team);
     fo_layout inner[2] = {0};
     if (!call) return NULL;
     call->algorithm = &rewritten;
@@ -147,14 +147,14 @@ static fo_conv2d_call *rewritten_call(const fo_conv2d *plan, const fo_conv2d *to
     return checked(call, status);
 }
 
-static fo_conv2d_call *prepared(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
+static fo_prepared_conv2d *prepared(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
     if (fo_is_huge(plan, &layout->z)) return NULL;
     return is_rewritten(plan, &layout->z) ? rewritten_call(plan, plan->prepared->to, layout, team)
                                           : listed_call(plan, layout, team);
 }
 
 /* Whether a call is prepared for these threads. */
-static bool fits(const fo_conv2d_call *call, fo_team team) {
+static bool fits(const fo_prepared_conv2d *call, fo_team team) {
     bool all = fo_threads_of(team, call->work) == call->threads;
     if (call->threads > 1) return all; /* a rewrite's inner calls know its team */
     for (int i = 0; i < 2; i++) all = all && (!call->inner[i] || fits(call->inner[i], team));
@@ -164,9 +164,9 @@ static bool fits(const fo_conv2d_call *call, fo_team team) {
 /* ---- the calls that a plan keeps --------------------------------------------------------------------------------- */
 
 /* Keeps it in an empty place, or else in that of another. */
-static void keep(struct fo_prepared *p, fo_conv2d_call *call) {
+static void keep(struct fo_prepared *p, fo_prepared_conv2d *call) {
     for (int i = 0; i < KEPT; i++) {
-        fo_conv2d_call *none = NULL;
+        fo_prepared_conv2d *none = NULL;
         if (atomic_load_explicit(&p->kept[i], memory_order_relaxed)) continue;
         if (atomic_compare_exchange_strong(&p->kept[i], &none, call)) return;
     }
@@ -174,10 +174,10 @@ static void keep(struct fo_prepared *p, fo_conv2d_call *call) {
 }
 
 /* The call of this layout, or NULL. */
-static fo_conv2d_call *take(struct fo_prepared *p, const fo_layout *layout, fo_team team) {
+static fo_prepared_conv2d *take(struct fo_prepared *p, const fo_layout *layout, fo_team team) {
     for (int i = 0; i < KEPT; i++) {
         if (!atomic_load_explicit(&p->kept[i], memory_order_relaxed)) continue;
-        fo_conv2d_call *call = atomic_exchange(&p->kept[i], NULL);
+        fo_prepared_conv2d *call = atomic_exchange(&p->kept[i], NULL);
         if (!call) continue;
         if (!memcmp(&call->layout, layout, sizeof *layout) && fits(call, team)) return call;
         keep(p, call);
@@ -245,7 +245,7 @@ fo_status fo_conv2d_run_as(const fo_conv2d *plan, fo_types types, const fo_conv2
     if (is_empty(plan, z)) return FO_OK;
     const fo_layout layout = layout_of(types, z, x, residual, y);
     const fo_team team = fo_team_here();
-    fo_conv2d_call *call = take(plan->prepared, &layout, team);
+    fo_prepared_conv2d *call = take(plan->prepared, &layout, team);
     if (!call && !(call = prepared(plan, &layout, team))) return FO_NO_MEMORY;
     const fo_status status = fo_call_run(call, x, residual, y);
     keep(plan->prepared, call);
@@ -257,7 +257,7 @@ fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo
     return fo_conv2d_run_as(plan, (fo_types){0}, z, x, residual, y);
 }
 
-void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, fo_types types, const fo_conv2d_size *z,
+void fo_conv2d_prepare(fo_prepared_conv2d *calls[2], const fo_conv2d *plan, fo_types types, const fo_conv2d_size *z,
                        const fo_image *x, const fo_image *residual, const fo_image *y) {
     const fo_layout layout = layout_of(types, z, x, residual, y);
     const fo_team inside = fo_region_team();
@@ -265,7 +265,7 @@ void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, fo_types
     calls[1] = !calls[0] || fits(calls[0], inside) ? NULL : prepared(plan, &layout, inside);
 }
 
-fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, fo_types types,
+fo_status fo_conv2d_run_prepared(fo_prepared_conv2d *const calls[2], const fo_conv2d *plan, fo_types types,
                                  const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
                                  const fo_image *y) {
     const fo_team team = fo_team_here();
@@ -275,7 +275,7 @@ fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d
 }
 
 /* A call of whole contiguous images; NULL where memory is short. */
-static fo_conv2d_call *contiguous_call(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
+static fo_prepared_conv2d *contiguous_call(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     const fo_image x = fo_contiguous(plan->s.ic, z->ih, z->iw, nhwc), y = fo_contiguous(plan->s.oc, z->oh, z->ow, nhwc);
     const fo_layout layout = layout_of((fo_types){0}, z, &x, NULL, &y);
     return prepared(plan, &layout, fo_team_here());
@@ -294,7 +294,7 @@ double fo_conv2d_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *z) {
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc, ptrdiff_t *scratch) {
     *scratch = 0;
     if (is_empty(plan, z)) return "none, an empty result";
-    fo_conv2d_call *call = contiguous_call(plan, z, nhwc);
+    fo_prepared_conv2d *call = contiguous_call(plan, z, nhwc);
     const char *kernel = call ? call->kernel : NULL;
     if (call) *scratch = call->scratch;
     fo_conv2d_release(call);

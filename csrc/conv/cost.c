@@ -5,7 +5,7 @@
  *   weights     arrive in the time of so many rows of products: that bounds products of few rows
  *   transforms  so many multiply-adds for each channel of a tile, in and out
  *
- * Some algorithms have conditions of size in place of a price; who does not fulfil them costs INFINITY.
+ * Some algorithms have conditions of size in place of a cost; who does not fulfil them costs INFINITY.
  */
 #include "cost.h"
 
@@ -47,10 +47,10 @@ static bool winograd1d_pays(const fo_conv2d *plan, const fo_conv2d_size *z) {
 
 static bool im2col_pays(const fo_conv2d *plan, const fo_conv2d_size *z, bool winograd1d) {
     if ((plan->s.algorithm != FO_AUTO && plan->s.algorithm != FO_DIRECT) || !fo_im2col_applies(plan, z)) return false;
-    if (plan->icg < FO_IM2COL_LEAST_CHANNELS) return false;
+    if (plan->icg < FO_IM2COL_MIN_CHANNELS) return false;
     if (plan->s.kh == 1 && z->ih == 1) return false; /* one order of sums for sequences of any length */
-    const bool small = z->oh * z->ow <= FO_IM2COL_MOST_PIXELS && 4 * fo_im2col_floats(plan, z) <= FO_L2_SHARE;
-    return (small && !winograd1d) || fo_im2col_share(plan, z) <= FO_IM2COL_MOST_SHARE;
+    const bool small = z->oh * z->ow <= FO_IM2COL_MAX_PIXELS && 4 * fo_im2col_floats(plan, z) <= FO_L2_SHARE;
+    return (small && !winograd1d) || fo_im2col_share(plan, z) <= FO_IM2COL_MAX_SHARE;
 }
 
 fo_costing fo_costing_of(const fo_conv2d *plan, const fo_conv2d_size *z) {
@@ -89,7 +89,7 @@ double fo_cost_depthwise(const fo_costing *c) { return direct(c->plan, c->z, 1);
 
 double fo_depthwise_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const double inputs = (double)z->ih * z->iw, taps = (double)plan->ocg * z->oh * z->ow * plan->k;
-    return nanoseconds(plan, fo_float_prices.input * inputs + fo_float_prices.tap * taps);
+    return nanoseconds(plan, fo_float_costs.input * inputs + fo_float_costs.tap * taps);
 }
 
 /* ---- Strassen ---------------------------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 
 #include "plan.h"
 
-/* What several prices need, found once for a choice. */
+/* What several costs need, found once for a choice. */
 typedef struct {
     const fo_conv2d *plan;
     const fo_conv2d_size *z;
@@ -22,7 +22,7 @@ double fo_cost_winograd1d(const fo_costing *c);
 double fo_cost_direct(const fo_costing *c);
 double fo_cost_winograd(const fo_costing *c);
 
-/* What a depthwise convolution really takes, which reads as long as it multiplies: the choice needs no such price. */
+/* What a depthwise convolution really takes, which reads as long as it multiplies: the choice needs no such cost. */
 double fo_depthwise_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *z);
 
 /* The cheapest m of F(m x m, 3x3), and its cost in multiply-adds. */

@@ -288,7 +288,7 @@ bool fo_depthwise_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return fo_is_depthwise(plan);
 }
 
-fo_status fo_depthwise_prepare(fo_conv2d_call *call) {
+fo_status fo_depthwise_prepare(fo_prepared_conv2d *call) {
     const fo_conv2d *plan = call->plan;
     const fo_layout *l = &call->layout;
     const fo_conv2d_size *z = &l->z;
@@ -314,7 +314,7 @@ fo_status fo_depthwise_prepare(fo_conv2d_call *call) {
     return FO_OK;
 }
 
-fo_status fo_depthwise_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) {
+fo_status fo_depthwise_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *r, const fo_image *y) {
     depthwise_job job = *(const depthwise_job *)call->state;
     if (job.transpose.channels)
         FO_RAN("conv depthwise planes to pixels");

@@ -351,7 +351,7 @@ static ptrdiff_t wide_size(const fo_direct *d) {
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-fo_status fo_direct_prepare_unit(fo_conv2d_call *call, const fo_direct_unit *unit, const char *const kernels[2]) {
+fo_status fo_direct_prepare_unit(fo_prepared_conv2d *call, const fo_direct_unit *unit, const char *const kernels[2]) {
     const fo_conv2d *plan = call->plan;
     const fo_conv2d_size *z = &call->layout.z;
     const double macs = (double)z->n * plan->s.oc * z->oh * z->ow * plan->k;
@@ -371,7 +371,7 @@ fo_status fo_direct_prepare_unit(fo_conv2d_call *call, const fo_direct_unit *uni
     return FO_OK;
 }
 
-fo_status fo_direct_run_unit(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) {
+fo_status fo_direct_run_unit(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *r, const fo_image *y) {
     fo_direct d = *(const fo_direct *)call->state;
     fo_call_images(x, r, y, &d.x, &d.r, &d.y);
     d.scratch_each = d.scratch_wanted;
@@ -390,14 +390,15 @@ bool fo_direct_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return !fo_is_depthwise(plan);
 }
 
-fo_status fo_direct_prepare(fo_conv2d_call *call) {
+fo_status fo_direct_prepare(fo_prepared_conv2d *call) {
     static const fo_direct_walk walk = {weights, fill_table, sums_floats, NULL, part_rows};
     static const char *const names[] = {"direct, pixels as rows", "direct, pixels as columns"};
     const fo_direct_unit unit = {.walk = &walk, .unit = 1, .steps = call->plan->k};
     return fo_direct_prepare_unit(call, &unit, names);
 }
 
-fo_status fo_direct_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual, const fo_image *y) {
+fo_status fo_direct_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *residual,
+                        const fo_image *y) {
     FO_RAN(((const fo_direct *)call->state)->weights_lhs ? "conv direct columns" : "conv direct rows");
     return fo_direct_run_unit(call, x, residual, y);
 }

@@ -65,8 +65,8 @@ struct fo_direct {
 };
 
 /* names: pixels as rows, as columns */
-fo_status fo_direct_prepare_unit(fo_conv2d_call *call, const fo_direct_unit *unit, const char *const kernels[2]);
-fo_status fo_direct_run_unit(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y);
+fo_status fo_direct_prepare_unit(fo_prepared_conv2d *call, const fo_direct_unit *unit, const char *const kernels[2]);
+fo_status fo_direct_run_unit(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *r, const fo_image *y);
 
 /* ---- source rows: source.c --------------------------------------------------------------------------------------- */
 

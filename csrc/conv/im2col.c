@@ -17,8 +17,8 @@
 #include "../machine/tune.h"
 #include "algorithm.h"
 
-enum { MOST_TAPS = 16 }; /* along an axis of a kernel */
-enum { HEAD = 16 };      /* floats of scratch that say which chunk's patches it has */
+enum { MAX_TAPS = 16 }; /* along an axis of a kernel */
+enum { HEAD = 16 };     /* floats of scratch that say which chunk's patches it has */
 
 typedef struct {
     ptrdiff_t first, end;
@@ -165,8 +165,8 @@ static void find_patches(const im2col *p, const chunk *c, tap *taps, float *to, 
     const fo_conv2d *plan = p->plan;
     const fo_conv2d_shape *s = &plan->s;
     const ptrdiff_t row = c->columns * p->lda;
-    ptrdiff_t rows = 0, begin[MOST_TAPS]; /* of a phase: where its row 0 is, or would be, in P */
-    span inside[MOST_TAPS];               /* and which of its rows are in the image */
+    ptrdiff_t rows = 0, begin[MAX_TAPS]; /* of a phase: where its row 0 is, or would be, in P */
+    span inside[MAX_TAPS];               /* and which of its rows are in the image */
     for (ptrdiff_t i = 0; i < s->kh; i++) {
         const ptrdiff_t f = phase_of(plan, i), behind = (i - f) * s->dh / s->sh;
         const ptrdiff_t at = c->h * s->sh + i * s->dh - p->z.top;
@@ -264,7 +264,7 @@ static void im2col_task(void *context, ptrdiff_t task, int thread) {
     float *scratch = p->scratch + thread * p->each, *patches = scratch + HEAD, *sums = patches + p->patches;
     float *room = sums + p->sums;
     ptrdiff_t *held = (ptrdiff_t *)(void *)scratch;
-    tap taps[MOST_TAPS];
+    tap taps[MAX_TAPS];
     find_patches(p, &c, taps, *held == task / p->by_oc ? NULL : patches, room);
     *held = task / p->by_oc;
     const ptrdiff_t o = task % p->by_oc * p->oc, end = min_(p->plan->ocg, o + p->oc);
@@ -335,11 +335,11 @@ static void cut(im2col *p, int threads) {
 bool fo_im2col_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
     const bool applies =
-        s->kh <= MOST_TAPS && s->kw <= MOST_TAPS && s->kh * s->kw > 1 && plan->icg && !fo_is_depthwise(plan);
+        s->kh <= MAX_TAPS && s->kw <= MAX_TAPS && s->kh * s->kw > 1 && plan->icg && !fo_is_depthwise(plan);
     return applies && fo_im2col_share(plan, z) > 0; /* windows of zeros alone: no patches */
 }
 
-fo_status fo_im2col_prepare(fo_conv2d_call *call) {
+fo_status fo_im2col_prepare(fo_prepared_conv2d *call) {
     const fo_conv2d *plan = call->plan;
     const fo_layout *l = &call->layout;
     const fo_conv2d_size *z = &l->z;
@@ -359,7 +359,7 @@ fo_status fo_im2col_prepare(fo_conv2d_call *call) {
     return FO_OK;
 }
 
-fo_status fo_im2col_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) {
+fo_status fo_im2col_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *r, const fo_image *y) {
     im2col p = *(const im2col *)call->state;
     const fo_conv2d *plan = p.plan;
     const ptrdiff_t panels = plan->s.groups * div_up(plan->ocg, plan->kn->nr);

@@ -1,6 +1,6 @@
 /* y = activation(conv(x, w) + bias + residual) of int8 or bfloat16, images with their channels last.
  *
- * Dense: products of net/bytes.h, whose rows are pixels: as they are for 1x1; on wide images, and those of three
+ * Dense: products of net/qgemm.h, whose rows are pixels: as they are for 1x1; on wide images, and those of three
  * channels, segments of a copy of a band; else patches, made a block at a time (im2col). Depthwise: kernels of its own,
  * of pixels, and of planes on wide images with their channels first. Other images of such an order are transposed on
  * the way in and out. Images of bfloat16 are bytes to what copies them.
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "algorithm.h"
-#include "bands.h"
+#include "qbands.h"
 #include "qimage.h"
 
 /* products: of a depthwise convolution its constants alone, which the others have once more in the order of quads. */
@@ -17,7 +17,7 @@ typedef struct fo_qconv2d fo_qconv2d;
 struct fo_qconv2d {
     fo_conv2d_shape s;
     bool depthwise;
-    fo_byte_plan products;
+    fo_qplan products;
     ptrdiff_t block, taps_block; /* bytes of weights of a block of channels; of a channel's taps */
     int8_t *w, *taps;            /* in blocks of channels; by channel, for planes */
     float *scale, *bias, *nudge;
@@ -65,7 +65,7 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
         memcpy(plan->taps + r * round_up(s->kw, 4), w + r * s->kw, (size_t)s->kw);
     for (ptrdiff_t at = 0; at < blocks * channels; at++) {
         const ptrdiff_t q = at % channels / vl, lane = at % vl, c = at / channels * channels,
-                        part = channels / fo_byte_parts(plan->products.kn->parts, s->oc - c, channels),
+                        part = channels / fo_qparts(plan->products.kn->parts, s->oc - c, channels),
                         o = c + fo_quad_channel(q, lane, vl) % part;
         const bool there = o < s->oc;
         plan->scale[at] = there ? plan->products.scale[o] : 0, plan->bias[at] = there ? plan->products.bias[o] : 0;
@@ -82,16 +82,16 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
 
 /* False where memory is short. */
 static bool make(fo_qconv2d *plan, const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q) {
-    const ptrdiff_t taps = shape->kh * shape->kw, channels = fo_byte_channels(shape), k = channels * taps;
+    const ptrdiff_t taps = shape->kh * shape->kw, channels = fo_qchannels(shape), k = channels * taps;
     *plan = (fo_qconv2d){.s = *shape};
-    plan->depthwise = type == FO_S8 && q->x.scale && !q->w_zero && fo_byte_depthwise(shape); /* others are products */
+    plan->depthwise = type == FO_S8 && q->x.scale && !q->w_zero && fo_qdepthwise(shape); /* others are products */
     void *ordered = in_order_of_patches(shape, channels, type, w, q->w_zero);
-    const bool made = ordered && fo_byte_plan_make(&plan->products, type, shape->groups, shape->oc / shape->groups, k,
-                                                   ordered, k, 1, q);
+    const bool made =
+        ordered && fo_qplan_make(&plan->products, type, shape->groups, shape->oc / shape->groups, k, ordered, k, 1, q);
     fo_free(ordered);
     if (!made || !plan->depthwise) return made;
-    fo_byte_plan_free(&plan->products); /* one group's constants are neighbours */
-    return fo_byte_plan_make(&plan->products, FO_S8, 1, shape->oc, taps, w, taps, 1, q) && make_depthwise(plan, w);
+    fo_qplan_free(&plan->products); /* one group's constants are neighbours */
+    return fo_qplan_make(&plan->products, FO_S8, 1, shape->oc, taps, w, taps, 1, q) && make_depthwise(plan, w);
 }
 
 fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q) {
@@ -109,20 +109,19 @@ fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, fo_dtype type, const vo
 
 void fo_qconv2d_free(fo_qconv2d *plan) {
     if (!plan) return;
-    fo_byte_plan_free(&plan->products);
+    fo_qplan_free(&plan->products);
     fo_free(plan->w), fo_free(plan->taps), fo_free(plan->scale), fo_free(plan->bias);
     fo_free(plan->nudge), fo_free(plan->start[0]), fo_free(plan->start[1]);
     fo_free(plan);
 }
 
 void fo_qconv2d_weights(const fo_qconv2d *plan, float *w) {
-    const fo_byte_plan *p = &plan->products;
-    const ptrdiff_t channels = fo_byte_channels(&plan->s), c = plan->s.ic / plan->s.groups,
-                    taps = plan->s.kh * plan->s.kw;
+    const fo_qplan *p = &plan->products;
+    const ptrdiff_t channels = fo_qchannels(&plan->s), c = plan->s.ic / plan->s.groups, taps = plan->s.kh * plan->s.kw;
     for (ptrdiff_t o = 0, columns; o < plan->s.oc; o++) {
         const ptrdiff_t group = o / p->n;
         ptrdiff_t j = o % p->n, first = 0; /* of its panel */
-        while (j >= (columns = fo_byte_panel(p->n - first, p->kn->vl, p->kn->nr))) first += columns, j -= columns;
+        while (j >= (columns = fo_qpanel(p->n - first, p->kn->vl, p->kn->nr))) first += columns, j -= columns;
         const uint16_t *panel = (const uint16_t *)(p->w + group * p->panels + 4 * first * p->quads);
         for (ptrdiff_t s = 0; s < p->k; s++)
             if (s % channels < c)
@@ -135,46 +134,46 @@ void fo_qconv2d_weights(const fo_qconv2d *plan, float *w) {
 
 typedef struct {
     const fo_qconv2d *plan;
-    fo_byte_patches patches;
+    fo_qpatches patches;
 } conv_rows;
 
-static void row_of_patches(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
+static void row_of_patches(const fo_qproduct *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
                            int32_t *zero) {
     const conv_rows *s = p->source;
-    fo_byte_patches patches = s->patches;
+    fo_qpatches patches = s->patches;
     (void)scale, (void)zero;
     patches.x += group * patches.c;
     p->plan->kn->patches(&patches, i, row);
 }
 
-static fo_byte_patches patches_of(const fo_qconv2d *plan, fo_dtype type, const fo_conv2d_size *z, const fo_image *x) {
+static fo_qpatches patches_of(const fo_qconv2d *plan, fo_dtype type, const fo_conv2d_size *z, const fo_image *x) {
     const fo_conv2d_shape *s = &plan->s;
-    const fo_byte_kernels *kn = plan->products.kn;
+    const fo_qkernels *kn = plan->products.kn;
     const ptrdiff_t size = fo_size(type);
-    return (fo_byte_patches){.x = (const uint8_t *)x->data,
-                             .sn = x->sn * size,
-                             .sh = x->sh * size,
-                             .sw = x->sw * size,
-                             .c = s->ic / s->groups * size,
-                             .ih = z->ih,
-                             .iw = z->iw,
-                             .oh = z->oh,
-                             .ow = z->ow,
-                             .kh = s->kh,
-                             .kw = s->kw,
-                             .top = z->top,
-                             .left = z->left,
-                             .stride_h = s->sh,
-                             .stride_w = s->sw,
-                             .dilation_h = s->dh,
-                             .dilation_w = s->dw,
-                             .flip = fo_byte_flip(kn, type),
-                             .zero = (uint8_t)(plan->products.x.zero_point + fo_byte_offset(kn, type))};
+    return (fo_qpatches){.x = (const uint8_t *)x->data,
+                         .sn = x->sn * size,
+                         .sh = x->sh * size,
+                         .sw = x->sw * size,
+                         .c = s->ic / s->groups * size,
+                         .ih = z->ih,
+                         .iw = z->iw,
+                         .oh = z->oh,
+                         .ow = z->ow,
+                         .kh = s->kh,
+                         .kw = s->kw,
+                         .top = z->top,
+                         .left = z->left,
+                         .stride_h = s->sh,
+                         .stride_w = s->sw,
+                         .dilation_h = s->dh,
+                         .dilation_w = s->dw,
+                         .flip = fo_qflip(kn, type),
+                         .zero = (uint8_t)(plan->products.x.zero_point + fo_qoffset(kn, type))};
 }
 
 typedef struct {
-    const fo_byte_kernels *kn;
-    fo_byte_depthwise_args args;
+    const fo_qkernels *kn;
+    fo_qdepthwise_args args;
     ptrdiff_t rows, across, channels, c; /* rows of a task; tasks across channels; channels of a task, of the image */
 } depthwise_job;
 
@@ -191,7 +190,7 @@ static void depthwise_task(void *context, ptrdiff_t task, int thread) {
 typedef struct {
     const fo_qconv2d *plan;
     const fo_image *x, *y;
-    fo_byte_depthwise_args args;
+    fo_qdepthwise_args args;
     ptrdiff_t rows, bands, channels, across, planes, each; /* of a band; of a task, tasks across; planes of scratch */
     float *scratch;
 } plane_job;
@@ -200,7 +199,7 @@ static void plane_task(void *context, ptrdiff_t task, int thread) {
     const plane_job *job = context;
     const ptrdiff_t plane = task / job->bands, h = task % job->bands * job->rows,
                     c = plane % job->across * job->channels, n = plane / job->across;
-    fo_byte_depthwise_args args = job->args;
+    fo_qdepthwise_args args = job->args;
     args.p.x += n * job->x->sn + c * job->x->sc;
     args.c = (uint8_t *)job->y->data + n * job->y->sn + c * job->y->sc;
     job->plan->products.kn->planes(&args, c, min_(job->channels, job->plan->s.oc - c), h,
@@ -210,31 +209,31 @@ static void plane_task(void *context, ptrdiff_t task, int thread) {
 
 /* Bytes to bytes, of rows whose pixels are neighbours and wide enough: for vectors where rows do not run on, and for
  * copies without tails where the set has no masks. */
-static bool fits_planes(const fo_qconv2d *plan, const fo_byte_product *p, const fo_conv2d_size *z, const fo_image *x,
+static bool fits_planes(const fo_qconv2d *plan, const fo_qproduct *p, const fo_conv2d_size *z, const fo_image *x,
                         const fo_image *y) {
     const fo_conv2d_shape *s = &plan->s;
-    const fo_byte_kernels *kn = plan->products.kn;
+    const fo_qkernels *kn = plan->products.kn;
     const ptrdiff_t least = (kn->parts == 1 ? 4 : s->sw > 1 || s->sh > 1 ? 2 : 1) * kn->vl;
     return plan->depthwise && p->types.y != FO_F32 && !p->residual && fo_in_registers(&s->act) && x->sw == 1 &&
            y->sw == 1 && x->sc != 1 && s->dw == 1 && s->sw <= 2 && z->ow >= least;
 }
 
-static fo_status run_planes(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_byte_product *p,
-                            const fo_image *x, const fo_image *y) {
+static fo_status run_planes(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_qproduct *p, const fo_image *x,
+                            const fo_image *y) {
     const fo_conv2d_shape *s = &plan->s;
-    const fo_byte_kernels *kn = plan->products.kn;
+    const fo_qkernels *kn = plan->products.kn;
     plane_job job = {.plan = plan, .x = x, .y = y};
-    job.args = (fo_byte_depthwise_args){.p = patches_of(plan, p->types.x, z, x),
-                                        .w = plan->taps,
-                                        .block = plan->taps_block,
-                                        .ldc = y->sh,
-                                        .x_step = x->sc,
-                                        .c_step = y->sc,
-                                        .ep = fo_byte_epilogue_of(p)};
+    job.args = (fo_qdepthwise_args){.p = patches_of(plan, p->types.x, z, x),
+                                    .w = plan->taps,
+                                    .block = plan->taps_block,
+                                    .ldc = y->sh,
+                                    .x_step = x->sc,
+                                    .c_step = y->sc,
+                                    .ep = fo_qepilogue_of(p)};
     const int threads = fo_threads_for((double)z->n * z->oh * z->ow * s->oc * (s->kh * s->kw + 8) / (4.0 * kn->vl));
-    const ptrdiff_t fitting = FO_COPY_BYTES / (s->sh * fo_byte_pitch(&job.args.p));
+    const ptrdiff_t fitting = FO_COPY_BYTES / (s->sh * fo_qpitch(&job.args.p));
     job.rows = clamp_(fitting, min_(4 * s->kh, z->oh), z->oh), job.bands = div_up(z->oh, job.rows);
-    const ptrdiff_t bytes = fo_byte_plane_scratch(&job.args.p, job.rows, kn->vl);
+    const ptrdiff_t bytes = fo_qplane_scratch(&job.args.p, job.rows, kn->vl);
     job.channels = threads > 1 ? div_up(s->oc, div_up(FO_TASKS_A_THREAD * threads, z->n * job.bands)) : s->oc;
     job.across = div_up(s->oc, job.channels);
     job.planes = clamp_(FO_COPY_BYTES / 4 / bytes, 1, job.channels);
@@ -247,21 +246,21 @@ static fo_status run_planes(const fo_qconv2d *plan, const fo_conv2d_size *z, con
 }
 
 /* A run on images that are ready: x any strides between pixels, y and the residual uniform. */
-typedef fo_status run_fn(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_byte_product *p);
+typedef fo_status run_fn(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_qproduct *p);
 
-static fo_status run_depthwise(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_byte_product *p) {
+static fo_status run_depthwise(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_qproduct *p) {
     const fo_conv2d_shape *s = &plan->s;
-    const fo_byte_kernels *kn = plan->products.kn;
+    const fo_qkernels *kn = plan->products.kn;
     depthwise_job job = {.kn = kn, .rows = 2 * kn->parts, .c = s->oc, .channels = s->oc, .across = 1};
-    job.args = (fo_byte_depthwise_args){.p = patches_of(plan, p->types.x, z, x),
-                                        .w = plan->w,
-                                        .block = plan->block,
-                                        .scale = plan->products.scale,
-                                        .bias = plan->products.bias,
-                                        .nudge = plan->products.nudge,
-                                        .c = p->c,
-                                        .ldc = p->ldc,
-                                        .ep = fo_byte_epilogue_of(p)};
+    job.args = (fo_qdepthwise_args){.p = patches_of(plan, p->types.x, z, x),
+                                    .w = plan->w,
+                                    .block = plan->block,
+                                    .scale = plan->products.scale,
+                                    .bias = plan->products.bias,
+                                    .nudge = plan->products.nudge,
+                                    .c = p->c,
+                                    .ldc = p->ldc,
+                                    .ep = fo_qepilogue_of(p)};
     job.args.ep.residual = p->residual, job.args.ep.start = plan->start[p->types.x == FO_S8],
     job.args.ep.scale = plan->scale, job.args.ep.bias = plan->bias, job.args.ep.nudge = plan->nudge;
     const ptrdiff_t bands = z->n * div_up(z->oh, job.rows);
@@ -271,61 +270,60 @@ static fo_status run_depthwise(const fo_qconv2d *plan, const fo_conv2d_size *z, 
     return FO_OK;
 }
 
-static fo_status run_patches(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_byte_product *p) {
+static fo_status run_patches(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_qproduct *p) {
     const conv_rows source = {plan, patches_of(plan, p->types.x, z, x)};
     p->row = row_of_patches, p->source = &source;
-    return fo_byte_product_run(p);
+    return fo_qproduct_run(p);
 }
 
-static fo_status run_gemm(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_byte_product *p) {
+static fo_status run_gemm(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_qproduct *p) {
     const bool pixelwise = fo_is_pixelwise(&plan->s) && fo_is_unpadded(z);
-    if (!pixelwise || !fo_byte_direct(&plan->products, p->types.x) ||
-        !fo_byte_uniform(x, (fo_byte_extent){z->n, plan->s.ic, z->ih, z->iw}, &p->lda))
+    if (!pixelwise || !fo_qdirect(&plan->products, p->types.x) ||
+        !fo_quniform(x, (fo_qextent){z->n, plan->s.ic, z->ih, z->iw}, &p->lda))
         return run_patches(plan, z, x, p);
     p->a = (const uint8_t *)x->data, p->lda *= fo_size(p->types.x);
-    return fo_byte_product_run(p);
+    return fo_qproduct_run(p);
 }
 
-static fo_status run_im2col(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_byte_product *p) {
-    if (!fo_byte_bands(plan->products.kn, plan->products.type, &plan->s, z->ow)) return run_patches(plan, z, x, p);
-    const fo_byte_patches patches = patches_of(plan, p->types.x, z, x);
-    return fo_byte_run_bands(p, &patches, z->n, x->sc, fo_byte_channels(&plan->s));
+static fo_status run_im2col(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_qproduct *p) {
+    if (!fo_qbands(plan->products.kn, plan->products.type, &plan->s, z->ow)) return run_patches(plan, z, x, p);
+    const fo_qpatches patches = patches_of(plan, p->types.x, z, x);
+    return fo_qrun_bands(p, &patches, z->n, x->sc, fo_qchannels(&plan->s));
 }
 
 static fo_status run_bytes(const fo_qconv2d *plan, run_fn *run, fo_types types, const fo_conv2d_size *z,
                            const fo_image *x, const fo_image *residual, const fo_image *y) {
-    const fo_byte_kernels *kn = plan->products.kn;
-    const fo_byte_extent in = {z->n, plan->s.ic, z->ih, z->iw}, out = {z->n, plan->s.oc, z->oh, z->ow};
-    fo_byte_product p = {.plan = &plan->products, .types = types, .m = z->n * z->oh * z->ow};
+    const fo_qkernels *kn = plan->products.kn;
+    const fo_qextent in = {z->n, plan->s.ic, z->ih, z->iw}, out = {z->n, plan->s.oc, z->oh, z->ow};
+    fo_qproduct p = {.plan = &plan->products, .types = types, .m = z->n * z->oh * z->ow};
     p.residual = residual ? residual->data : NULL;
     if (fits_planes(plan, &p, z, x, y)) return run_planes(plan, z, &p, x, y);
-    const bool pads = fo_byte_channels(&plan->s) != in.c / plan->s.groups; /* while it is copied, in any order */
-    const bool moves_x = in.c > 1 && x->sc != 1 && !pads, moves_y = !fo_byte_uniform(y, out, &p.ldc),
-               moves_r = residual && !fo_byte_uniform(residual, out, &p.ldr);
-    const ptrdiff_t bytes[] = {moves_x ? fo_byte_room(in, types.x) : 0, moves_y ? fo_byte_room(out, types.y) : 0,
-                               moves_r ? fo_byte_room(out, types.residual) : 0};
+    const bool pads = fo_qchannels(&plan->s) != in.c / plan->s.groups; /* while it is copied, in any order */
+    const bool moves_x = in.c > 1 && x->sc != 1 && !pads, moves_y = !fo_quniform(y, out, &p.ldc),
+               moves_r = residual && !fo_quniform(residual, out, &p.ldr);
+    const ptrdiff_t bytes[] = {moves_x ? fo_qroom(in, types.x) : 0, moves_y ? fo_qroom(out, types.y) : 0,
+                               moves_r ? fo_qroom(out, types.residual) : 0};
     char *room = bytes[0] + bytes[1] + bytes[2] ? fo_arena_take((size_t)(bytes[0] + bytes[1] + bytes[2])) : NULL;
     if (!room && bytes[0] + bytes[1] + bytes[2]) return FO_NO_MEMORY;
-    const fo_image xs = moves_x ? fo_byte_pixels(room, in) : *x,
-                   ys = moves_y ? fo_byte_pixels(room + bytes[0], out) : *y;
-    if (moves_x) fo_byte_move(kn, in, types.x, x, &xs);
+    const fo_image xs = moves_x ? fo_qpixels(room, in) : *x, ys = moves_y ? fo_qpixels(room + bytes[0], out) : *y;
+    if (moves_x) fo_qmove(kn, in, types.x, x, &xs);
     p.c = ys.data;
     if (moves_y) p.ldc = out.c;
     if (moves_r) {
-        const fo_image rs = fo_byte_pixels(room + bytes[0] + bytes[1], out);
-        fo_byte_move(kn, out, types.residual, residual, &rs);
+        const fo_image rs = fo_qpixels(room + bytes[0] + bytes[1], out);
+        fo_qmove(kn, out, types.residual, residual, &rs);
         p.residual = rs.data, p.ldr = out.c;
     }
     const fo_status status = run(plan, z, &xs, &p);
-    if (moves_y && status == FO_OK) fo_byte_move(kn, out, types.y, &ys, y);
+    if (moves_y && status == FO_OK) fo_qmove(kn, out, types.y, &ys, y);
     if (room) fo_arena_release(room);
     return status;
 }
 
 /* A plan for a call whose x has this range; its constants, n each, in scratch. */
-static fo_qconv2d plan_of(const fo_qconv2d *plan, fo_byte_range range, ptrdiff_t n, float *scale, int32_t *start) {
+static fo_qconv2d plan_of(const fo_qconv2d *plan, fo_qrange range, ptrdiff_t n, float *scale, int32_t *start) {
     fo_qconv2d call = *plan;
-    const int32_t zero = range.zero_point + fo_byte_offset(plan->products.kn, FO_U8);
+    const int32_t zero = range.zero_point + fo_qoffset(plan->products.kn, FO_U8);
     for (ptrdiff_t i = 0; i < n; i++)
         scale[i] = range.scale * plan->products.scale[i], start[i] = -zero * plan->products.sums[i];
     call.products.x = (fo_quantization){range.scale, range.zero_point}, call.products.largest = INFINITY;
@@ -334,9 +332,9 @@ static fo_qconv2d plan_of(const fo_qconv2d *plan, fo_byte_range range, ptrdiff_t
 }
 
 /* Whether an image is all of a piece of memory, its channels first or last. */
-static bool is_dense(const fo_image *x, fo_byte_extent e) {
+static bool is_dense(const fo_image *x, fo_qextent e) {
     ptrdiff_t ld;
-    return (fo_byte_uniform(x, e, &ld) && ld == e.c) ||
+    return (fo_quniform(x, e, &ld) && ld == e.c) ||
            ((e.w == 1 || x->sw == 1) && (e.h == 1 || x->sh == e.w) && (e.c == 1 || x->sc == e.h * e.w) &&
             (e.n == 1 || x->sn == e.c * e.h * e.w));
 }
@@ -344,11 +342,11 @@ static bool is_dense(const fo_image *x, fo_byte_extent e) {
 /* Floats are rounded to bfloat16, pixel by pixel. */
 static fo_status run_rounded(const fo_qconv2d *plan, run_fn *run, fo_types types, const fo_conv2d_size *z,
                              const fo_image *x, const fo_image *residual, const fo_image *y) {
-    const fo_byte_extent in = {z->n, plan->s.ic, z->ih, z->iw};
-    void *rounded = fo_arena_take((size_t)fo_byte_room(in, FO_BF16));
+    const fo_qextent in = {z->n, plan->s.ic, z->ih, z->iw};
+    void *rounded = fo_arena_take((size_t)fo_qroom(in, FO_BF16));
     if (!rounded) return FO_NO_MEMORY;
-    const fo_image narrow = fo_byte_pixels(rounded, in);
-    fo_status status = fo_byte_round(plan->products.kn, in, x, &narrow);
+    const fo_image narrow = fo_qpixels(rounded, in);
+    fo_status status = fo_qround(plan->products.kn, in, x, &narrow);
     types.x = FO_BF16;
     if (status == FO_OK) status = run_bytes(plan, run, types, z, &narrow, residual, y);
     fo_arena_release(rounded);
@@ -358,20 +356,20 @@ static fo_status run_rounded(const fo_qconv2d *plan, run_fn *run, fo_types types
 /* Floats become bytes by the range of all, in the order that they have. */
 static fo_status run_floats(const fo_qconv2d *plan, run_fn *run, fo_types types, const fo_conv2d_size *z,
                             const fo_image *x, const fo_image *residual, const fo_image *y) {
-    const fo_byte_extent in = {z->n, plan->s.ic, z->ih, z->iw};
+    const fo_qextent in = {z->n, plan->s.ic, z->ih, z->iw};
     const bool dense = is_dense(x, in);
     const ptrdiff_t n = plan->products.groups * plan->products.columns + MAX_LANES, constants = round_up(2 * n, 16),
-                    bytes = fo_byte_room(in, FO_U8);
-    float *scale = fo_arena_take((size_t)constants * sizeof(float) + (size_t)bytes +
-                                 (size_t)(dense ? 0 : fo_byte_room(in, FO_F32)));
+                    bytes = fo_qroom(in, FO_U8);
+    float *scale =
+        fo_arena_take((size_t)constants * sizeof(float) + (size_t)bytes + (size_t)(dense ? 0 : fo_qroom(in, FO_F32)));
     if (!scale) return FO_NO_MEMORY;
     int32_t *start = (int32_t *)(scale + n);
     uint8_t *quantized = (uint8_t *)(scale + constants);
     fo_image from = *x;
-    if (!dense) from = fo_byte_pixels(quantized + bytes, in), fo_byte_move(plan->products.kn, in, FO_F32, x, &from);
-    fo_byte_range range;
+    if (!dense) from = fo_qpixels(quantized + bytes, in), fo_qmove(plan->products.kn, in, FO_F32, x, &from);
+    fo_qrange range;
     fo_status status = FO_NO_MEMORY;
-    if (fo_byte_by_range(in.n * in.c * in.h * in.w, from.data, quantized, &range)) {
+    if (fo_qby_range(in.n * in.c * in.h * in.w, from.data, quantized, &range)) {
         const fo_qconv2d call = plan_of(plan, range, n, scale, start);
         types.x = FO_U8, from.data = (float *)quantized;
         status = run_bytes(&call, run, types, z, &from, residual, y);
@@ -387,11 +385,11 @@ static fo_status run_floats(const fo_qconv2d *plan, run_fn *run, fo_types types,
         (void)z; \
         return condition; \
     } \
-    fo_status fo_q##row##_prepare(fo_conv2d_call *call) { \
+    fo_status fo_q##row##_prepare(fo_prepared_conv2d *call) { \
         call->kernel = call->algorithm->name; \
         return fo_call_prepare(call, 0, 0) ? FO_OK : FO_NO_MEMORY; \
     } \
-    fo_status fo_q##row##_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) { \
+    fo_status fo_q##row##_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *r, const fo_image *y) { \
         const fo_layout *l = &call->layout; \
         const fo_qconv2d *q = call->plan->q; \
         return (l->types.x != FO_F32 ? run_bytes : q->products.type == FO_BF16 ? run_rounded : run_floats)( \

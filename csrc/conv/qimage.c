@@ -2,7 +2,7 @@
 
 #include "qimage.h"
 
-bool fo_byte_uniform(const fo_image *x, fo_byte_extent e, ptrdiff_t *ld) {
+bool fo_quniform(const fo_image *x, fo_qextent e, ptrdiff_t *ld) {
     *ld = e.n > 1 ? x->sn : e.c;
     if (e.h > 1) *ld = x->sh;
     if (e.w > 1) *ld = x->sw;
@@ -10,8 +10,8 @@ bool fo_byte_uniform(const fo_image *x, fo_byte_extent e, ptrdiff_t *ld) {
 }
 
 typedef struct {
-    const fo_byte_kernels *kn;
-    fo_byte_extent e;
+    const fo_qkernels *kn;
+    fo_qextent e;
     ptrdiff_t size; /* of an element */
     fo_image from, to;
     ptrdiff_t piece, pieces; /* pixels of a task; tasks of a row */
@@ -49,8 +49,7 @@ static void move_task(void *context, ptrdiff_t task, int thread) {
         move_pixel(m, x, y, pixels);
 }
 
-void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_dtype type, const fo_image *from,
-                  const fo_image *to) {
+void fo_qmove(const fo_qkernels *kn, fo_qextent e, fo_dtype type, const fo_image *from, const fo_image *to) {
     moving m = {.kn = kn, .e = e, .size = fo_size(type), .from = *from, .to = *to};
     if (e.h > 1 && from->sh == e.w * from->sw && to->sh == e.w * to->sw) m.e.w *= e.h, m.e.h = 1; /* rows are one */
     m.piece = clamp_(FO_COPY_BYTES / max_(e.c, 1), 4 * kn->vl, max_(m.e.w, 1)), m.pieces = div_up(m.e.w, m.piece);
@@ -59,8 +58,8 @@ void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_dtype type, co
 
 /* Pixels of a row of the image, by way of floats that stay near where they are not neighbours' channels already. */
 typedef struct {
-    const fo_byte_kernels *kn;
-    fo_byte_extent e;
+    const fo_qkernels *kn;
+    fo_qextent e;
     fo_image from, to;
     ptrdiff_t piece, pieces, each; /* pixels of a task; tasks of a row; floats of a thread */
     float *scratch;
@@ -88,7 +87,7 @@ static void round_task(void *context, ptrdiff_t task, int thread) {
     }
 }
 
-fo_status fo_byte_round(const fo_byte_kernels *kn, fo_byte_extent e, const fo_image *from, const fo_image *to) {
+fo_status fo_qround(const fo_qkernels *kn, fo_qextent e, const fo_image *from, const fo_image *to) {
     rounding r = {.kn = kn, .e = e, .from = *from, .to = *to};
     const int threads = fo_threads_for(0.2 * (double)(e.n * e.c * e.h * e.w));
     if (e.h > 1 && from->sh == e.w * from->sw) r.e.w *= e.h, r.e.h = 1; /* rows are one */

@@ -2,27 +2,25 @@
 #ifndef FO_CONV_QIMAGE_H
 #define FO_CONV_QIMAGE_H
 
-#include "../net/bytes.h"
+#include "../net/qgemm.h"
 #include "../pack.h"
 
 /* h x w pixels of n images of c channels. */
 typedef struct {
     ptrdiff_t n, c, h, w;
-} fo_byte_extent;
+} fo_qextent;
 
 /* Whether pixels have a distance of `ld` elements throughout, their channels neighbours. */
-bool fo_byte_uniform(const fo_image *x, fo_byte_extent e, ptrdiff_t *ld);
-void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_dtype type, const fo_image *from, const fo_image *to);
+bool fo_quniform(const fo_image *x, fo_qextent e, ptrdiff_t *ld);
+void fo_qmove(const fo_qkernels *kn, fo_qextent e, fo_dtype type, const fo_image *from, const fo_image *to);
 
 /* Floats in any order as bfloat16, channels last; FO_NO_MEMORY where memory is short. */
-fo_status fo_byte_round(const fo_byte_kernels *kn, fo_byte_extent e, const fo_image *from, const fo_image *to);
+fo_status fo_qround(const fo_qkernels *kn, fo_qextent e, const fo_image *from, const fo_image *to);
 
 /* Contiguous pixels at `to`. */
-static inline fo_image fo_byte_pixels(void *to, fo_byte_extent e) {
-    return (fo_image){to, e.h * e.w * e.c, 1, e.w * e.c, e.c};
-}
+static inline fo_image fo_qpixels(void *to, fo_qextent e) { return (fo_image){to, e.h * e.w * e.c, 1, e.w * e.c, e.c}; }
 /* Of an image, in whole lines. */
-static inline ptrdiff_t fo_byte_room(fo_byte_extent e, fo_dtype type) {
+static inline ptrdiff_t fo_qroom(fo_qextent e, fo_dtype type) {
     return round_up(e.n * e.c * e.h * e.w * fo_size(type), 64);
 }
 

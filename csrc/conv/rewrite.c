@@ -121,7 +121,7 @@ static bool swaps_by_strides(const fo_layout *l) {
     return columns || (l->x.sc == 1 && l->y.sc == 1 && (!l->adds || l->r.sc == 1));
 }
 
-fo_status fo_rewrite_prepare(fo_conv2d_call *call, const fo_conv2d *to, fo_layout inner[2]) {
+fo_status fo_rewrite_prepare(fo_prepared_conv2d *call, const fo_conv2d *to, fo_layout inner[2]) {
     const fo_layout *l = &call->layout;
     const fo_conv2d *plan = call->plan;
     const bool windows = fo_rewrites_windows(to);
@@ -147,7 +147,7 @@ static fo_image part_of(const fo_image *t, ptrdiff_t n, ptrdiff_t h) {
 }
 
 typedef struct {
-    const fo_conv2d_call *call;
+    const fo_prepared_conv2d *call;
     const rewrite *w;
     const fo_image *x, *r, *y;
     float *room;
@@ -213,7 +213,7 @@ static fo_status copy_all_windows(const fo_conv2d *plan, const fo_conv2d_size *s
 }
 
 /* Output rows h .. of images n .., whose windows are copied. */
-static fo_status windows_part(const copied_call *c, const fo_conv2d_call *inner, ptrdiff_t n, ptrdiff_t h) {
+static fo_status windows_part(const copied_call *c, const fo_prepared_conv2d *inner, ptrdiff_t n, ptrdiff_t h) {
     const fo_image from = part_of(c->x, n, h * c->w->plan->s.sh), residual = c->r ? part_of(c->r, n, h) : (fo_image){0};
     const fo_image result = part_of(c->y, n, h);
     fo_image to = inner->layout.x;
@@ -236,7 +236,8 @@ static void run_windows(void *context) {
 /* ---- rows and columns change places ------------------------------------------------------------------------------ */
 
 /* Of images whose channels are neighbours, or that are single columns. */
-static fo_status swapped_pixels(const fo_conv2d_call *inner, const fo_image *x, const fo_image *r, const fo_image *y) {
+static fo_status swapped_pixels(const fo_prepared_conv2d *inner, const fo_image *x, const fo_image *r,
+                                const fo_image *y) {
     if (fo_rewrites_columns(inner->plan))
         FO_RAN("conv rewrite columns as rows");
     else
@@ -269,7 +270,7 @@ static void run_planes(void *context) {
 /* ---- either ------------------------------------------------------------------------------------------------------ */
 
 /* Calls with copies are shared by a team that is kept together. */
-fo_status fo_rewrite_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) {
+fo_status fo_rewrite_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *r, const fo_image *y) {
     const rewrite *w = call->state;
     const bool windows = fo_rewrites_windows(call->inner[0]->plan);
     copied_call copied = {.call = call, .w = w, .x = x, .r = r, .y = y};

@@ -23,7 +23,8 @@ static inline fo_conv2d_size fo_rewrite_size(const fo_conv2d *to, const fo_conv2
 bool fo_rewrite_applies(const fo_conv2d *plan, const fo_conv2d *to, const fo_conv2d_size *z);
 
 /* Prepares a call but for what it runs: the layouts of those calls, the second of which may have n = 0. */
-fo_status fo_rewrite_prepare(fo_conv2d_call *call, const fo_conv2d *to, fo_layout inner[2]);
-fo_status fo_rewrite_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual, const fo_image *y);
+fo_status fo_rewrite_prepare(fo_prepared_conv2d *call, const fo_conv2d *to, fo_layout inner[2]);
+fo_status fo_rewrite_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *residual,
+                         const fo_image *y);
 
 #endif

@@ -19,26 +19,26 @@ float *fo_rounded_weights(const fo_conv2d *plan, const uint16_t *w) {
 
 /* What a run needs in scratch, channels last: of an image in bfloat16, of one in float32; 0 bytes: nothing. */
 typedef struct {
-    fo_byte_extent e;
+    fo_qextent e;
     ptrdiff_t narrow, wide;
 } rounded_image;
 
 typedef struct {
-    const fo_byte_kernels *kn;
+    const fo_qkernels *kn;
     rounded_image x, r, y;
 } rounded_state;
 
-static rounded_image room_of(fo_byte_extent e, bool needed) {
-    return (rounded_image){e, needed ? fo_byte_room(e, FO_BF16) : 0, needed ? fo_byte_room(e, FO_F32) : 0};
+static rounded_image room_of(fo_qextent e, bool needed) {
+    return (rounded_image){e, needed ? fo_qroom(e, FO_BF16) : 0, needed ? fo_qroom(e, FO_F32) : 0};
 }
 
 fo_layout fo_rounded_inner(const fo_conv2d *plan, const fo_layout *l) {
-    const fo_byte_extent in = {l->z.n, plan->s.ic, l->z.ih, l->z.iw}, out = {l->z.n, plan->s.oc, l->z.oh, l->z.ow};
+    const fo_qextent in = {l->z.n, plan->s.ic, l->z.ih, l->z.iw}, out = {l->z.n, plan->s.oc, l->z.oh, l->z.ow};
     fo_layout inner = *l;
     inner.types = (fo_types){0};
-    inner.x = fo_byte_pixels(NULL, in);
-    if (l->adds && l->types.residual == FO_BF16) inner.r = fo_byte_pixels(NULL, out);
-    if (l->types.y == FO_BF16) inner.y = fo_byte_pixels(NULL, out);
+    inner.x = fo_qpixels(NULL, in);
+    if (l->adds && l->types.residual == FO_BF16) inner.r = fo_qpixels(NULL, out);
+    if (l->types.y == FO_BF16) inner.y = fo_qpixels(NULL, out);
     return inner;
 }
 
@@ -47,11 +47,11 @@ bool fo_rounded_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return plan->wide;
 }
 
-fo_status fo_rounded_prepare(fo_conv2d_call *call) {
+fo_status fo_rounded_prepare(fo_prepared_conv2d *call) {
     const fo_layout *l = &call->layout;
     const fo_conv2d_size *z = &l->z;
     const fo_conv2d_shape *s = &call->plan->s;
-    const fo_byte_extent in = {z->n, s->ic, z->ih, z->iw}, out = {z->n, s->oc, z->oh, z->ow};
+    const fo_qextent in = {z->n, s->ic, z->ih, z->iw}, out = {z->n, s->oc, z->oh, z->ow};
     rounded_state *state = fo_call_prepare(call, sizeof *state, 0);
     if (!state) return FO_NO_MEMORY;
     *state = (rounded_state){fo_active_bytes(), room_of(in, true), room_of(out, l->types.residual == FO_BF16),
@@ -65,23 +65,24 @@ fo_status fo_rounded_prepare(fo_conv2d_call *call) {
 /* An image of floats or bfloat16 in any order, rounded, as floats at `room` behind its room in bfloat16. */
 static fo_status widen_image(const rounded_state *s, const rounded_image *i, fo_dtype type, const fo_image *from,
                              char *room, fo_image *wide) {
-    const fo_image narrow = fo_byte_pixels(room, i->e);
-    *wide = fo_byte_pixels(room + i->narrow, i->e);
+    const fo_image narrow = fo_qpixels(room, i->e);
+    *wide = fo_qpixels(room + i->narrow, i->e);
     if (type == FO_BF16)
-        fo_byte_move(s->kn, i->e, FO_BF16, from, &narrow);
-    else if (fo_byte_round(s->kn, i->e, from, &narrow) != FO_OK)
+        fo_qmove(s->kn, i->e, FO_BF16, from, &narrow);
+    else if (fo_qround(s->kn, i->e, from, &narrow) != FO_OK)
         return FO_NO_MEMORY;
     fo_active()->widen(i->e.n * i->e.c * i->e.h * i->e.w, FO_BF16, narrow.data, wide->data);
     return FO_OK;
 }
 
-fo_status fo_rounded_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual, const fo_image *y) {
+fo_status fo_rounded_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *residual,
+                         const fo_image *y) {
     const rounded_state *s = call->state;
     const fo_types types = call->layout.types;
     const ptrdiff_t of_x = s->x.narrow + s->x.wide, of_r = s->r.narrow + s->r.wide;
     char *room = fo_arena_take((size_t)(of_x + of_r + s->y.narrow + s->y.wide));
     if (!room) return FO_NO_MEMORY;
-    fo_image wide_x, wide_r, wide_y = s->y.wide ? fo_byte_pixels(room + of_x + of_r + s->y.narrow, s->y.e) : *y;
+    fo_image wide_x, wide_r, wide_y = s->y.wide ? fo_qpixels(room + of_x + of_r + s->y.narrow, s->y.e) : *y;
     fo_status status = widen_image(s, &s->x, types.x, x, room, &wide_x);
     if (status == FO_OK && s->r.wide && residual) {
         status = widen_image(s, &s->r, FO_BF16, residual, room + of_x, &wide_r);
@@ -89,9 +90,9 @@ fo_status fo_rounded_run(const fo_conv2d_call *call, const fo_image *x, const fo
     }
     if (status == FO_OK) status = fo_call_run(call->inner[0], &wide_x, residual, &wide_y);
     if (status == FO_OK && s->y.wide) {
-        const fo_image narrow = fo_byte_pixels(room + of_x + of_r, s->y.e);
-        status = fo_byte_round(s->kn, s->y.e, &wide_y, &narrow);
-        fo_byte_move(s->kn, s->y.e, FO_BF16, &narrow, y);
+        const fo_image narrow = fo_qpixels(room + of_x + of_r, s->y.e);
+        status = fo_qround(s->kn, s->y.e, &wide_y, &narrow);
+        fo_qmove(s->kn, s->y.e, FO_BF16, &narrow, y);
     }
     fo_arena_release(room);
     return status;

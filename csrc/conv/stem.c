@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { MOST_CHANNELS = 4, ROWS = 5, TERMS = 5 };
+enum { MAX_CHANNELS = 4, ROWS = 5, TERMS = 5 };
 
 typedef struct {
     const fo_conv2d *plan;
@@ -24,8 +24,8 @@ bool fo_stem_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
     const ptrdiff_t mr = plan->kn->mr, nr = plan->kn->nr;
     const bool kernel = s->kh == 3 && s->kw == 3 && s->sh == 2 && s->sw == 2 && s->dh == 1 && s->dw == 1;
-    return kernel && plan->kn->stem && s->nhwc && s->groups == 1 && s->ic && s->ic <= MOST_CHANNELS &&
-           s->oc % nr == 0 && z->oh > 1 && z->ow >= (mr - 1) * (mr - 1);
+    return kernel && plan->kn->stem && s->nhwc && s->groups == 1 && s->ic && s->ic <= MAX_CHANNELS && s->oc % nr == 0 &&
+           z->oh > 1 && z->ow >= (mr - 1) * (mr - 1);
 }
 
 /* A panel of output channels: the taps of each plane. */
@@ -105,7 +105,7 @@ static void stem_task(void *context, ptrdiff_t task, int thread) {
     }
 }
 
-fo_status fo_stem_prepare(fo_conv2d_call *call) {
+fo_status fo_stem_prepare(fo_prepared_conv2d *call) {
     const fo_conv2d *plan = call->plan;
     const fo_layout *l = &call->layout;
     const fo_conv2d_size *z = &l->z;
@@ -123,7 +123,7 @@ fo_status fo_stem_prepare(fo_conv2d_call *call) {
     return FO_OK;
 }
 
-fo_status fo_stem_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) {
+fo_status fo_stem_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *r, const fo_image *y) {
     stem s = *(const stem *)call->state;
     const fo_conv2d *plan = s.plan;
     const ptrdiff_t panels = plan->s.oc / plan->kn->nr;

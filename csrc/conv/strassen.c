@@ -1,4 +1,4 @@
-/* 1x1 convolutions by one step of Strassen's algorithm: the walk over pairs of blocks. Formula: kernels/strassen.h.
+/* 1x1 convolutions by one step of Strassen's algorithm: the walk over pairs of blocks. Formula: kernels/strassen_sums.h.
  *
  * The product is that of conv/direct.c, C = A B: pixels are rows of A for NHWC, columns of B for NCHW, and the
  * channels of the image the reduction, halved. A block of rows is paired with the block below it, a block of columns
@@ -397,7 +397,7 @@ bool fo_strassen_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return z->oh * z->ow >= PAIR && (s->algorithm == FO_STRASSEN || s->ic <= LONGEST);
 }
 
-fo_status fo_strassen_prepare(fo_conv2d_call *call) {
+fo_status fo_strassen_prepare(fo_prepared_conv2d *call) {
     const fo_conv2d *plan = call->plan;
     const fo_conv2d_size *z = &call->layout.z;
     const double macs = (double)z->n * (z->oh * z->ow) * plan->s.oc * plan->k;
@@ -413,7 +413,8 @@ static bool is_flat(const fo_image *t, const fo_conv2d_size *z, bool nhwc) {
     return !t->data || ((nhwc ? t->sc : t->sw) == 1 && (z->oh == 1 || t->sh == z->ow * t->sw));
 }
 
-fo_status fo_strassen_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual, const fo_image *y) {
+fo_status fo_strassen_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *residual,
+                          const fo_image *y) {
     strassen s = *(const strassen *)call->state;
     const fo_conv2d_size *z = &call->layout.z;
     const bool nhwc = s.plan->s.nhwc;

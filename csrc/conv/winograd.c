@@ -72,14 +72,14 @@ static ptrdiff_t first_tile(const winograd *w, ptrdiff_t i) {
 }
 
 /* Tiles of a block: as many as stay in the cache, in whole rows of an image where one fits; a product of few rows
- * would wait for its weights, so there are some more where channels are many, up to FO_WINOGRAD_MOST_BYTES. Threads
+ * would wait for its weights, so there are some more where channels are many, up to FO_WINOGRAD_MAX_BYTES. Threads
  * get equal numbers of blocks of their own, of up to 3/2 of that size rather than one round more, or share blocks
  * where those would be too small: fewer than FO_WINOGRAD_MIN_TILES_OF_A_THREAD, or FO_WINOGRAD_FEW_TILES where the
  * cache has the weights (64 channels at 7x7, two threads, 0.8 of the time). */
 static void cut_blocks(winograd *w, int threads) {
     const ptrdiff_t bytes = w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float);
     const ptrdiff_t fitting = FO_L2_SHARE / bytes;
-    const ptrdiff_t most = max_(1, FO_WINOGRAD_MOST_BYTES / bytes);
+    const ptrdiff_t most = max_(1, FO_WINOGRAD_MAX_BYTES / bytes);
     w->block = min_(min_(max_(fitting, min_(FO_WINOGRAD_MIN_TILES, most)), FO_WINOGRAD_MAX_TILES), w->tiles);
     const ptrdiff_t unit = w->block < w->across ? 1 : w->across;
     w->blocks = div_up(w->tiles, w->block / unit * unit);
@@ -117,7 +117,7 @@ static void setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *whol
     const ptrdiff_t runs = min_(w->block, (w->block - 1) / w->across + 2);
     const ptrdiff_t mid_row = fo_winograd_stride((w->block * tile + 2 * runs) * max_(w->ldv, w->ldp));
     const ptrdiff_t each = fo_winograd_points(plan, tile) * (w->v_position + w->p_position) + (tile + 2) * mid_row;
-    w->by_rows = !w->shared && plan->s.sh == 1 && each * (ptrdiff_t)sizeof(float) <= FO_WINOGRAD_MOST_BYTES;
+    w->by_rows = !w->shared && plan->s.sh == 1 && each * (ptrdiff_t)sizeof(float) <= FO_WINOGRAD_MAX_BYTES;
     if (w->by_rows) w->each = each, w->mid_row = mid_row;
 }
 
@@ -417,7 +417,7 @@ static fo_status run_planes(winograd w, int threads, float *room, const fo_image
 }
 
 /* All images, one at a time. */
-static fo_status run_all_planes(const winograd *w, const fo_conv2d_call *call, const fo_image *x, const fo_image *r,
+static fo_status run_all_planes(const winograd *w, const fo_prepared_conv2d *call, const fo_image *x, const fo_image *r,
                                 const fo_image *y) {
     float *room = fo_arena_take(pixels_bytes(w->plan, &w->whole));
     fo_status status = room ? FO_OK : FO_NO_MEMORY;
@@ -443,7 +443,7 @@ bool fo_winograd_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return s->sh == 1 || plan->icg <= FO_STRIDED_CHANNELS || s->algorithm == FO_WINOGRAD;
 }
 
-fo_status fo_winograd_prepare(fo_conv2d_call *call) {
+fo_status fo_winograd_prepare(fo_prepared_conv2d *call) {
     const fo_conv2d *plan = call->plan;
     const fo_layout *l = &call->layout;
     const int tile = fo_winograd_tile(plan, &l->z);
@@ -462,7 +462,7 @@ fo_status fo_winograd_prepare(fo_conv2d_call *call) {
     return FO_OK;
 }
 
-fo_status fo_winograd_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) {
+fo_status fo_winograd_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *r, const fo_image *y) {
     winograd w = *(const winograd *)call->state;
     if (w.planes) {
         FO_RAN("conv winograd planes");

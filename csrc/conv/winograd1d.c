@@ -62,9 +62,9 @@ static void add_piece(fo_winograd1d *w, int d0, int sh, int taps) {
 /* The unit with the fewest products for each row, or 1. */
 static int best_unit(const fo_conv2d_shape *s) {
     int best = 1;
-    if (s->dh != 1 || s->kh <= s->sh || s->kh > FO_MOST_UNIT_TERMS / FO_MOST_UNIT) return best;
+    if (s->dh != 1 || s->kh <= s->sh || s->kh > FO_MAX_UNIT_TERMS / FO_MAX_UNIT) return best;
     ptrdiff_t least = s->kh; /* terms of the best one */
-    for (int unit = 2; unit <= FO_MOST_UNIT; unit++) {
+    for (int unit = 2; unit <= FO_MAX_UNIT; unit++) {
         const ptrdiff_t terms = count_terms(s, unit);
         if (terms * best < least * unit) best = unit, least = terms;
     }
@@ -243,7 +243,7 @@ bool fo_winograd1d_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return z->oh > 1 && !fo_is_depthwise(plan) && best_unit(&plan->s) > 1;
 }
 
-fo_status fo_winograd1d_prepare(fo_conv2d_call *call) {
+fo_status fo_winograd1d_prepare(fo_prepared_conv2d *call) {
     static const fo_direct_walk walk = {weights, fill_table, sums_floats, add_rows, rows_in_blocks};
     static const char *const names[][2] = {
         {"winograd F(2 rows), pixels as rows", "winograd F(2 rows), pixels as columns"},
@@ -254,7 +254,7 @@ fo_status fo_winograd1d_prepare(fo_conv2d_call *call) {
     return fo_direct_prepare_unit(call, &unit, names[u.unit - 2]);
 }
 
-fo_status fo_winograd1d_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual,
+fo_status fo_winograd1d_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *residual,
                             const fo_image *y) {
     FO_RAN(((const fo_direct *)call->state)->weights_lhs ? "conv winograd1d columns" : "conv winograd1d rows");
     return fo_direct_run_unit(call, x, residual, y);

@@ -5,7 +5,7 @@
 
 #include "../fusedops.h"
 
-enum { FO_MOST_UNIT = 3, FO_MOST_UNIT_PRODUCTS = FO_MOST_UNIT + 2, FO_MOST_UNIT_TERMS = 48 };
+enum { FO_MAX_UNIT = 3, FO_MAX_UNIT_PRODUCTS = FO_MAX_UNIT + 2, FO_MAX_UNIT_TERMS = 48 };
 
 /* A term of a product: an image row, or the sum or difference of two, times a combination of up to three taps `sh` rows
  * apart. */
@@ -24,8 +24,8 @@ typedef struct fo_winograd1d {
     int unit; /* output rows; 1: no saving */
     int products, terms, sums;
     int rows; /* image rows from one unit to the next */
-    fo_winograd1d_term term[FO_MOST_UNIT_TERMS];
-    ptrdiff_t first[FO_MOST_UNIT_PRODUCTS + 1]; /* each product's first step of the reduction */
+    fo_winograd1d_term term[FO_MAX_UNIT_TERMS];
+    ptrdiff_t first[FO_MAX_UNIT_PRODUCTS + 1]; /* each product's first step of the reduction */
 } fo_winograd1d;
 
 /* The products for kernels of a shape; false where they save nothing. */

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-enum { MOST_NR = 64 };    /* columns of a register tile, with any instruction set */
-enum { MOST_VALUES = 9 }; /* of a tile along an axis */
+enum { MAX_NR = 64 };    /* columns of a register tile, with any instruction set */
+enum { MAX_VALUES = 9 }; /* of a tile along an axis */
 
 /* Of stride 2: the point of a value; those of odd pixels stand behind those of even ones. */
 static int point_of(int m, int value) {
@@ -15,7 +15,7 @@ static int point_of(int m, int value) {
 static void pack_phases(const fo_conv2d *plan, int tile, const float *g, ptrdiff_t o, ptrdiff_t c, float *packed) {
     const ptrdiff_t nr = plan->kn->nr, channels = fo_winograd_phase_floats(plan);
     const int values = fo_winograd_values(plan, tile);
-    float u[MOST_VALUES * MOST_VALUES * MOST_NR], *from = u;
+    float u[MAX_VALUES * MAX_VALUES * MAX_NR], *from = u;
     plan->kn->winograd_weights(2, tile, g, u, nr);
     for (int i = 0; i < values; i++)
         for (int j = 0; j < values; j++, from += nr) {
@@ -38,7 +38,7 @@ static void pack_part(const fo_conv2d *plan, const void *context, ptrdiff_t part
     const ptrdiff_t block = min_(CHANNEL_BLOCK, ic - first);
     const float *w = plan->w + (group * oc + o) * plan->ldw + 9 * first;
     packed += group * fo_winograd_u_group(plan, tile);
-    float steps[9 * CHANNEL_BLOCK * MOST_NR], g[9 * MOST_NR];
+    float steps[9 * CHANNEL_BLOCK * MAX_NR], g[9 * MAX_NR];
     if (oc - o < nr) memset(steps, 0, (size_t)(9 * block * nr) * sizeof *steps);
     kn->transpose(min_(nr, oc - o), 9 * block, w, plan->ldw, steps, nr);
     for (ptrdiff_t c = 0; c < block; c++) {

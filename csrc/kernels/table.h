@@ -33,7 +33,7 @@ typedef enum {
     FO_ROWS,      /* a[i*lda + p], b[p*ldb] */
     FO_A_TABLE,   /* a[i*lda + table[p]], b[p*ldb]: a convolution whose rows are pixels */
     FO_B_TABLE,   /* a[i*lda + p], b[table[p]]: a convolution whose columns are pixels */
-    FO_BITS,      /* a[i*lda + p], weights of 4 or 8 bits: `bits` from step `first` and column `column` on */
+    FO_BLOCKWISE, /* a[i*lda + p], weights of 4 or 8 bits: `bits` from step `first` and column `column` on */
     FO_B_PACKING, /* as FO_ROWS, of a B in the caller's memory: nothing is read beyond column n */
     FO_COLUMNS,   /* a[i*lda + p*ak], b[j*ldb + i*bi + p]: few columns of many steps (fo_is_dots), k > 0 */
     FO_FORMS
@@ -58,7 +58,7 @@ typedef struct {
     ptrdiff_t ldb, panel;
     float *packed; /* FO_B_PACKING: scratch for a panel, k * nr floats */
     const ptrdiff_t *table;
-    const fo_bits *bits; /* FO_BITS */
+    const fo_blockwise *bits; /* FO_BLOCKWISE */
     ptrdiff_t first, column;
     /* what is read after this product and may be far: so many floats are fetched ahead; NULL: the next panel may be */
     const float *next;
@@ -93,7 +93,7 @@ typedef struct {
     ptrdiff_t next_plane, fetched, channels_fetched;
 } fo_stem_args;
 
-/* One step of Strassen's algorithm (kernels/strassen.h): matrices of 2 x 2 blocks, whose lower rows and right columns
+/* One step of Strassen's algorithm (kernels/strassen_sums.h): matrices of 2 x 2 blocks, whose lower rows and right columns
  * may be fewer; what they lack counts as zeros. */
 enum { FO_STRASSEN_PRODUCTS = 7, FO_STRASSEN_SUMS = 4 };
 
@@ -346,7 +346,7 @@ typedef struct {
     /* to[i] = from[i], of a type of weights, for i < n */
     void (*widen)(ptrdiff_t n, fo_dtype type, const void *from, float *to);
     /* to[p*nr + j] = column `column` + j of w at step p, for j < nr and p < k */
-    void (*unpack)(const fo_bits *w, ptrdiff_t k, ptrdiff_t column, float *to);
+    void (*unpack)(const fo_blockwise *w, ptrdiff_t k, ptrdiff_t column, float *to);
     /* folded[i] = w[i] * scale for i < n, 0 where that is denormal; folded may be w */
     void (*fold)(ptrdiff_t n, const float *w, double scale, float *folded);
 } fo_kernels;

@@ -14,7 +14,7 @@
 typedef struct {
     const fo_kernels *kernels;
     bool (*available)(void);
-    const fo_byte_kernels *bytes, *dots, *bf16, *tiles;
+    const fo_qkernels *bytes, *dots, *bf16, *tiles;
     bool (*has_dots)(void);
 } isa_entry;
 
@@ -31,7 +31,7 @@ static bool has_avx512(void) { return has_avx2(); }
 #else
 static bool has_avx512vnni(void) { return __builtin_cpu_supports("avx512vnni"); }
 #define AVX512_DOTS \
-    &fo_byte_kernels_avx512vnni, &fo_byte_kernels_avx512bf16, &fo_byte_kernels_avx512amx, has_avx512vnni
+    &fo_qkernels_avx512vnni, &fo_qkernels_avx512bf16, &fo_qkernels_avx512amx, has_avx512vnni
 static bool has_avx512(void) {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
 }
@@ -50,16 +50,16 @@ static bool has_sdot(void) {
 #endif
 
 static const isa_entry isas[] = {
-    {&fo_kernels_scalar, always, &fo_byte_kernels_scalar, NULL, NULL, NULL, NULL},
+    {&fo_kernels_scalar, always, &fo_qkernels_scalar, NULL, NULL, NULL, NULL},
 #ifdef FO_SCALAR_ALONE
 #elif defined(__x86_64__)
-    {&fo_kernels_avx2, has_avx2, &fo_byte_kernels_avx2, &fo_byte_kernels_avx2vnni, NULL, NULL, fo_has_avx_vnni},
+    {&fo_kernels_avx2, has_avx2, &fo_qkernels_avx2, &fo_qkernels_avx2vnni, NULL, NULL, fo_has_avx_vnni},
 #ifndef FO_WITHOUT_AVX512
-    {&fo_kernels_avx512, has_avx512, &fo_byte_kernels_avx512, AVX512_DOTS},
+    {&fo_kernels_avx512, has_avx512, &fo_qkernels_avx512, AVX512_DOTS},
 #endif
 #elif defined(__aarch64__)
     /* a part of the architecture */
-    {&fo_kernels_neon, always, &fo_byte_kernels_neon, &fo_byte_kernels_neondot, NULL, NULL, has_sdot},
+    {&fo_kernels_neon, always, &fo_qkernels_neon, &fo_qkernels_neondot, NULL, NULL, has_sdot},
 #endif
 };
 enum { ISAS = sizeof isas / sizeof *isas };
@@ -81,11 +81,11 @@ int fo_get_isa(void) {
 
 const fo_kernels *fo_active(void) { return isas[fo_get_isa()].kernels; }
 
-const fo_byte_kernels *fo_active_bytes(void) {
+const fo_qkernels *fo_active_bytes(void) {
     const isa_entry *set = &isas[fo_get_isa()];
     if (!set->dots || !fo_dot_product() || !set->has_dots()) return set->bytes;
     if (!set->bf16 || !fo_has_avx512_bf16()) return set->dots;
-    return set->tiles && fo_tiles() && fo_has_amx() ? set->tiles : set->bf16;
+    return set->tiles && fo_uses_amx() && fo_has_amx() ? set->tiles : set->bf16;
 }
 
 bool fo_at_half_rate(const fo_kernels *kn) {
@@ -93,7 +93,7 @@ bool fo_at_half_rate(const fo_kernels *kn) {
     return kn->vl == AVX512_LANES && fo_half_rate();
 }
 
-const fo_kernels *fo_finer(void) {
+const fo_kernels *fo_half_width_kernels(void) {
     const int isa = fo_get_isa();
     return isas[fo_at_half_rate(isas[isa].kernels) ? isa - 1 : isa].kernels;
 }

@@ -2,16 +2,16 @@
 #ifndef FO_ISA_H
 #define FO_ISA_H
 
-#include "../kernels/bytes.h"
+#include "../kernels/qtable.h"
 #include "../kernels/table.h"
 
 const fo_kernels *fo_active(void);
-const fo_byte_kernels *fo_active_bytes(void);
+const fo_qkernels *fo_active_bytes(void);
 
 /* Whether multiply-adds of these kernels take twice as long as of those with shorter vectors. */
 bool fo_at_half_rate(const fo_kernels *kn);
 
 /* The active kernels, or in shorter vectors those that multiply as fast: AVX2's where AVX-512 runs at half rate. */
-const fo_kernels *fo_finer(void);
+const fo_kernels *fo_half_width_kernels(void);
 
 #endif

@@ -60,10 +60,10 @@ static bool tells_avx512_bf16(void) {
 #endif
 }
 
-#ifdef FO_EMULATED_TILES
-static bool asks_for_tiles(void) { return true; }
+#ifdef FO_EMULATED_AMX
+static bool asks_for_amx(void) { return true; }
 #elif defined(__x86_64__) && defined(__linux__)
-static bool asks_for_tiles(void) {
+static bool asks_for_amx(void) {
     enum { FEATURES = 7, AMX = 3 << 24 | 1 << 22 /* tiles, and their products of bytes and of bfloat16 */ };
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     unsigned a, b, c, d;
@@ -71,7 +71,7 @@ static bool asks_for_tiles(void) {
            !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
 }
 #else
-static bool asks_for_tiles(void) { return false; }
+static bool asks_for_amx(void) { return false; }
 #endif
 
 /* What the processor tells is asked for once: in a virtual machine that takes tens of microseconds. */
@@ -89,7 +89,7 @@ static bool once(atomic_int *answer, bool (*ask)(void)) {
 ONCE(fo_has_f16c, tells_f16c)
 ONCE(fo_has_avx_vnni, tells_avx_vnni)
 ONCE(fo_has_avx512_bf16, tells_avx512_bf16)
-ONCE(fo_has_amx, asks_for_tiles)
+ONCE(fo_has_amx, asks_for_amx)
 
 /* What the system says of a cache, within what is plausible: it may say nothing, or be a virtual machine's idea. */
 static ptrdiff_t cache(int name, ptrdiff_t least, ptrdiff_t most) {
@@ -148,12 +148,12 @@ void fo_set_dot_product(bool used) {
     machine.dot_product = used;
 }
 
-void fo_set_tiles(bool used) {
+void fo_set_amx(bool used) {
     fo_this_machine();
     machine.tiles = used;
 }
 
-bool fo_tiles(void) { return fo_this_machine()->tiles; }
+bool fo_uses_amx(void) { return fo_this_machine()->tiles; }
 bool fo_dot_product(void) { return fo_this_machine()->dot_product; }
 bool fo_half_rate(void) { return fo_this_machine()->half_rate; }
-ptrdiff_t fo_near_bytes(void) { return fo_this_machine()->l2; }
+ptrdiff_t fo_l2_bytes(void) { return fo_this_machine()->l2; }

@@ -17,13 +17,13 @@ typedef struct {
 } fo_machine;
 
 /* The same at every call, unless a test changes it: fo_set_half_rate; FUSEDOPS_MACHINE="l2=524288,half_rate=1".
- * fo_set_dot_product, fo_set_tiles likewise. */
+ * fo_set_dot_product, fo_set_amx likewise. */
 const fo_machine *fo_this_machine(void);
 
 /* Whether the processor widens float16 (F16C). */
 bool fo_has_f16c(void);
 
-/* Whether the processor has a dot product of bytes in AVX2's form (AVX-VNNI). */
+/* Whether the processor has an int8 dot product in AVX2's form (AVX-VNNI). */
 bool fo_has_avx_vnni(void);
 
 /* Whether the processor has a dot product of bfloat16 (AVX512_BF16). */

@@ -30,7 +30,7 @@ enum {
      * 112x112 0.8 (Xeon, AVX-512); lines of a large one are not fetched: 4096x128x512 0.90 with them, 4096x200x1024
      * 0.95, but 10000x16x100 1.03 */
     FO_FEW_STEPS = 64,
-    FO_LEAST_PANELS = 16, /* of pixels, for that order, and weights of FO_L2_PIECE */
+    FO_MIN_PANELS = 16, /* of pixels, for that order, and weights of FO_L2_PIECE */
     /* of pixels, for that order: they stay in the second-level cache while the channels pass */
     FO_NEAR_PIXELS_FLOATS = 80 << 10,
     FO_AHEAD_STEPS = 64, /* by which a panel that one tile reads is fetched ahead */
@@ -41,11 +41,11 @@ enum {
     FO_PIECE_COLUMNS = 256,
     /* by weights of 4 or 8 bits that are unpacked in registers, in two tiles: 8 rows 0.8 of the time of floats, 12 rows
      * 1.12, but unpacked before 16 rows 0.98 (Xeon, AVX2) */
-    FO_BITS_ROWS = 8,
-    FO_LEAST_ROWS = 48,     /* of a block, or weights pass too often: 24 on two threads 1.03 (AVX2) */
-    FO_FINER_COLUMNS = 256, /* up to which half an empty vector counts, at half rate: n = 24 0.68 (Zen 4) */
-    FO_FINER_STEPS = 48,    /* up to which stores of half a line are faster there: 0.91 to 0.97 (Zen 4) */
-    FO_TASKS_A_THREAD = 4,  /* of most operations: a slow thread does not hold up all */
+    FO_BLOCKWISE_ROWS = 8,
+    FO_MIN_ROWS = 48,         /* of a block, or weights pass too often: 24 on two threads 1.03 (AVX2) */
+    FO_FINER_COLUMNS = 256,   /* up to which half an empty vector counts, at half rate: n = 24 0.68 (Zen 4) */
+    FO_HALF_WIDTH_STEPS = 48, /* up to which stores of half a line are faster there: 0.91 to 0.97 (Zen 4) */
+    FO_TASKS_A_THREAD = 4,    /* of most operations: a slow thread does not hold up all */
 };
 
 /* Steps from which rows are lanes in a product of n <= 3 columns: one of 16 takes 0.6 to 0.9 of the tiles' time, two of
@@ -63,13 +63,13 @@ enum { FO_DEPTHWISE_ROWS_AT_ONCE = 2 }; /* of tiles with AVX-512, channels last 
 /* Vectors of channels, or of a row, that are many: 64 channels of 4x512 with 1x7 take 52 us by rows instead of 78. */
 enum { FO_DEPTHWISE_MANY = 16 };
 
-/* ---- Winograd and Strassen (kernels/winograd, kernels/strassen.h, conv/winograd*.c, conv/strassen.c) ---- */
+/* ---- Winograd and Strassen (kernels/winograd, kernels/strassen_sums.h, conv/winograd*.c, conv/strassen.c) ---- */
 
 /* Winograd's cost in multiply-adds. A weight that few tiles share takes the time of so many of them to arrive; a
  * product starts and ends in the time of so many steps; a channel of a tile is transformed, on the way in and out,
  * in that of so many, by stride and tile. Where dilation has phases, whose rows of tiles are short, each row takes
  * so many ns more. One table for all sets and rates: with one for each, six more limits of size, gains that an
- * algorithm had to show and prices of weights from each cache, 25 numbers more, the choice was as good (bench/tune,
+ * algorithm had to show and costs of weights from each cache, 25 numbers more, the choice was as good (bench/tune,
  * Zen 4 and Zen 5, AVX2 and AVX-512: 1.004 to 1.013 of the best times, 1.007 to 1.027 with them). */
 enum { FO_WEIGHT_ROWS = 8, FO_WINOGRAD_START = 12, FO_PHASE_ROW_NS = 800 };
 static const double fo_transform_in[2][7] = {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}};
@@ -85,7 +85,7 @@ enum { FO_WINOGRAD_STRIP = 48 };
 
 /* Tiles of a block: bytes of its V and M, and numbers of tiles; rounds of blocks from which threads need no equal
  * shares (cut_blocks). */
-enum { FO_WINOGRAD_MOST_BYTES = 8160 << 10 /* 8 MB with gaps */ };
+enum { FO_WINOGRAD_MAX_BYTES = 8160 << 10 /* 8 MB with gaps */ };
 enum { FO_WINOGRAD_MIN_TILES = 28, FO_WINOGRAD_MAX_TILES = 96, FO_WINOGRAD_MIN_TILES_OF_A_THREAD = 12 };
 enum { FO_WINOGRAD_FEW_TILES = 4, FO_WINOGRAD_MANY_ROUNDS = 8 };
 
@@ -110,12 +110,12 @@ enum { FO_DIRECT_BUNDLE = 64 }; /* channels, side by side in a pixel */
  * threads */
 static const double FO_DIRECT_NEARLY = 1.01;
 
-enum { FO_IM2COL_MOST_PIXELS = 64 };            /* of an image, unless many products are left out */
-static const double FO_IM2COL_MOST_SHARE = 0.7; /* of products, then */
+enum { FO_IM2COL_MAX_PIXELS = 64 };            /* of an image, unless many products are left out */
+static const double FO_IM2COL_MAX_SHARE = 0.7; /* of products, then */
 /* One row, as of a sequence, has none: its bits must not depend on its length, and without patches it takes 0.57 to 0.95
  * of the time, but for a few pixels of many channels (512 -> 512 of 3 taps, 4 pixels: AVX-512 1.5, AVX2 0.8). */
 /* Copies take longer than they gain where patches are short: 3 -> 32 channels at 16x16, stride 2, 1.7 times as long. */
-enum { FO_IM2COL_LEAST_CHANNELS = 8 };
+enum { FO_IM2COL_MIN_CHANNELS = 8 };
 
 /* pixels of a task that need no more, so that threads share pixels rather than weights */
 enum { FO_IM2COL_ENOUGH = 48 };
@@ -130,7 +130,7 @@ enum { FO_REWRITE_CHANNELS = 32 }; /* output channels for which it pays to copy 
  * depthwise kernel's for 3x3. Time of E in one piece over that of slices, one thread, AVX-512, medians / least: Zen
  * 5 (1 MB of second-level cache, 3x3) 24x56x56 x6 1.07, stride 2 1.05, 32x28x28 x6, whose lines are 21 KB, 0.96;
  * Xeon (2 MB, 5x5) 24x56x56 x6 1.11 / 1.13, stride 2 0.98 / 0.95, 40x28x28 x6 0.94 / 0.95. */
-enum { FO_BLOCK_SLICE_ROWS = 4, FO_BLOCK_LEAST_ROWS = 4, FO_BLOCK_BANDS_A_THREAD = 3 };
+enum { FO_BLOCK_SLICE_ROWS = 4, FO_BLOCK_MIN_ROWS = 4, FO_BLOCK_BANDS_A_THREAD = 3 };
 
 /* Tiles of a band without E that several threads take: of two the faster thread waits for the last. AVX2, two
  * threads, against the layers: 32x112x112 -> 64 from 0.96 to 1.01, -> 16 from 1.01 to 1.07; with E lower tiles cost
@@ -142,7 +142,7 @@ enum { FO_BLOCK_SHARED_TILES = 7 };
  * depthwise part reads them. Time of whole tiles over that of strips, one thread, AVX2, medians / least: 16x112x112
  * x6, stride 2 1.12 / 1.07, 24x56x56 x6 1.09 / 1.05. Of slices, AVX-512 (Xeon): 1.03 / 1.03, 1.03 / 1.01, stride 2
  * 1.06 / 1.06; 32x28x28 x6, whose lines are short, 0.99 / 0.98. */
-enum { FO_BLOCK_STRIP_PIXELS = 112, FO_BLOCK_LEAST_COLS = 8 };
+enum { FO_BLOCK_STRIP_PIXELS = 112, FO_BLOCK_MIN_COLS = 8 };
 
 /* Intermediate images up to this size are as fast in memory: pixels stay in a cache near by; planes make longer rows
  * for the products, and gain from the tiles only what the third-level cache is slower (16x112x112 x6: 1.06; 24x56x56
@@ -207,10 +207,10 @@ static const struct {
 #define FO_PACK_NS 0.1
 #define FO_FOLD_NS 0.3
 
-/* ---- 8 bits or float32 (net/price.c) ---- */
+/* ---- int8 or float32 (net/layer_cost.c) ---- */
 
 /* Times in multiply-adds of float32 at the speed that costs of convolutions count with. Measured on 37 shapes in one
- * run (Zen 5: AVX-512 and AVX2 with dot products of bytes, AVX2 without): a product in 8 bits 3.1 to 4.1 times as fast
+ * run (Zen 5: AVX-512 and AVX2 with dot products of bytes, AVX2 without): a product in int8 3.1 to 4.1 times as fast
  * with dot products and 0.9 to 1.3 without; a row of a patch 3 to 10 ns; a depthwise result 0.1 to 0.3 ns. With tiles
  * of bytes a product is 2 to 3.6 times as fast as with dot products (Sapphire Rapids). */
 typedef struct {
@@ -220,25 +220,25 @@ typedef struct {
     double result, patch;   /* a result's rounding and bytes; a row of a window, which is copied */
     double depthwise, quad; /* a depthwise result; four taps of a column of its window */
     double curve;           /* of a depthwise result, an activation that is no clip, beyond what it takes in float32 */
-} fo_byte_prices;
-static const fo_byte_prices fo_prices_of_tiles = {10000, 8, 0.1, 1.2, 6, 800, 2.3, 3.1, 150},
-                            fo_prices_of_dots = {10000, 8, 0.25, 1.2, 6, 800, 2.3, 3.1, 150};
+} fo_int8_costs;
+static const fo_int8_costs fo_costs_of_amx = {10000, 8, 0.1, 1.2, 6, 800, 2.3, 3.1, 150},
+                           fo_costs_of_vnni = {10000, 8, 0.25, 1.2, 6, 800, 2.3, 3.1, 150};
 #ifdef __aarch64__
 /* Counted, not timed: vector instructions of the inner loops, for a multiply-add of float32 one. NEON's dot products
  * take as many as AVX2's: 0.25, and 1.3 instructions for each instead of 2; two rows of a 3x3 depthwise kernel 50
  * instead of 55. Without, products of 16 bytes take 9, those of 32 with AVX2 4.5. */
-static const fo_byte_prices fo_prices_of_words = {10000, 8, 2.2, 2.2, 16, 800, 0.2, 9, 75};
+static const fo_int8_costs fo_costs_of_multiply_add = {10000, 8, 2.2, 2.2, 16, 800, 0.2, 9, 75};
 #else
-static const fo_byte_prices fo_prices_of_words = {10000, 8, 0.66, 1.4, 16, 800, 0.2, 5.2, 75};
+static const fo_int8_costs fo_costs_of_multiply_add = {10000, 8, 0.66, 1.4, 16, 800, 0.2, 5.2, 75};
 #endif
 /* Products of bfloat16, the first five alone: with AVX512_BF16 two steps take as long as one of float32 (Zen 4: linear
  * 1.95, 1x1 1.7, 3x3 0.53 of Winograd's speed); tiles, at half the rate of int8, were not timed. */
-static const fo_byte_prices fo_prices_of_bf16_tiles = {5000, 6, 0.2, 2, 4, 800, 0, 0, 0},
-                            fo_prices_of_bf16 = {5000, 6, 0.5, 2, 4, 800, 0, 0, 0};
+static const fo_int8_costs fo_costs_of_bf16_amx = {5000, 6, 0.2, 2, 4, 800, 0, 0, 0},
+                           fo_costs_of_bf16 = {5000, 6, 0.5, 2, 4, 800, 0, 0, 0};
 /* In float32: the rows that a weight takes as long as; of a depthwise convolution an element of the image and a tap. */
 static const struct {
     double rows, input, tap;
-} fo_float_prices = {4, 2.6, 1.2};
+} fo_float_costs = {4, 2.6, 1.2};
 
 /* ---- threads and memory (runtime/) ---- */
 
@@ -252,7 +252,7 @@ enum {
     FO_TASK_PARTS = 4,        /* of a task that is divided */
     FO_KEEP_BYTES = 64 << 20, /* of scratch that a thread keeps from call to call */
     FO_SPARES = 4,            /* blocks of plans kept for the next; page faults of 270 KB took 140 us */
-    FO_LEAST_SPARE = 64 << 10, /* bytes of such a block */
+    FO_MIN_SPARE = 64 << 10,  /* bytes of such a block */
     /* bytes by which a result is placed behind the input in its page: 512x14x14 0.5 (Zen 4) */
     FO_ALIAS_OFFSET = 2560
 };

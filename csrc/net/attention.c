@@ -12,7 +12,7 @@
 #include <float.h>
 
 #include "../machine/tune.h"
-#include "attention.h"
+#include "attention_job.h"
 
 static float *take(float **from, ptrdiff_t floats) {
     float *part = *from;

@@ -8,10 +8,10 @@
  * a row's bits do not depend on how many keys others see. */
 #include <string.h>
 
-#include "attention.h"
+#include "attention_job.h"
 
 static ptrdiff_t columns_from(const attention_job *j, ptrdiff_t left) {
-    return fo_byte_panel(left, j->bytes->vl, j->bytes->nr);
+    return fo_qpanel(left, j->bytes->vl, j->bytes->nr);
 }
 
 static ptrdiff_t padded(const attention_job *j, ptrdiff_t keys) { return round_up(keys, 2 * j->bytes->vl); }

@@ -21,7 +21,7 @@ static inline void fo_offsets(const fo_axes *a, int nd, ptrdiff_t i, ptrdiff_t o
     }
 }
 
-/* Floats of `packed` for a product by columns of an A whose columns are contiguous (kernels/gemm/dots.h). */
+/* Floats of `packed` for a product by columns of an A whose columns are contiguous (kernels/gemm/gemv_dot.h). */
 static inline ptrdiff_t fo_dots_scratch(const fo_kernels *kn) {
     return 3 * FO_DOT_COLUMNS * FO_DOT_LANES * FO_DOT_LANES * kn->vl;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "axes.h"
-#include "../kernels/bytes.h"
+#include "../kernels/qtable.h"
 
 enum { TILE = FO_PAGE_FLOATS / 8 };
 
@@ -11,7 +11,7 @@ enum { TILE = FO_PAGE_FLOATS / 8 };
 typedef struct {
     const fo_axes *axes;
     const fo_kernels *kn;
-    const fo_byte_kernels *bytes;
+    const fo_qkernels *bytes;
     ptrdiff_t size; /* of an element; strides are in elements */
     char *y;
     const char *x;

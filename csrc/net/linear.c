@@ -4,7 +4,7 @@
  * bound by reading w, and the blocks are ranges of columns. The reduction is never shared; a long one goes in pieces,
  * whose sums wait in scratch. Weights of 4 or 8 bits are unpacked in registers for few rows, else a panel at a time;
  * weights that a caller lends for one run are read where they lie, or packed a panel at a time, for up to
- * FO_LEAST_ROWS rows. */
+ * FO_MIN_ROWS rows. */
 #include "axes.h"
 
 struct fo_linear {
@@ -13,7 +13,7 @@ struct fo_linear {
     fo_dtype type; /* of the weights */
     bool dots;     /* columns of them, not panels */
     void *w;       /* or NULL: */
-    fo_bits bits;
+    fo_blockwise bits;
     const float *lent; /* w (n, k) at distances of wn and wk, or NULL */
     ptrdiff_t wn, wk;
     float *bias, *slopes;
@@ -51,7 +51,8 @@ fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdi
     return plan;
 }
 
-fo_linear *fo_linear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_bits *w, const float *bias, fo_activation act) {
+fo_linear *fo_linear_create_blockwise(ptrdiff_t n, ptrdiff_t k, const fo_blockwise *w, const float *bias,
+                                      fo_activation act) {
     fo_linear *plan = linear_new(n, k, bias, act);
     if (plan) plan->bits = *w;
     return plan;
@@ -178,13 +179,13 @@ static ptrdiff_t unit_columns(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, in
 }
 
 /* Floats of x in a block. */
-static ptrdiff_t near_floats(void) { return fo_near_bytes() / 2 / (ptrdiff_t)sizeof(float); }
+static ptrdiff_t near_floats(void) { return fo_l2_bytes() / 2 / (ptrdiff_t)sizeof(float); }
 
 /* Rows of x, of k steps, that stay in the cache; with long vectors so many that the next panel of w is fetched with
  * them (128 x 1024 x 1024 in 0.94 of the time, Zen 4). */
 static ptrdiff_t fitting_rows(const fo_kernels *kn, ptrdiff_t k) {
     const ptrdiff_t fitting = near_floats() / max_(k, 1);
-    const ptrdiff_t fetching = max_(FO_L2_SHARE / 4 / max_(k, 1) - 2 * kn->nr, FO_LEAST_ROWS);
+    const ptrdiff_t fetching = max_(FO_L2_SHARE / 4 / max_(k, 1) - 2 * kn->nr, FO_MIN_ROWS);
     return !kn->vec_is_line ? fitting : min_(fitting, fetching);
 }
 
@@ -214,11 +215,11 @@ static void with_weights(const fo_linear *plan, gemm_job *job) {
         return;
     }
     job->swaps = plan->lent && plan->wk == 1 && g->m == 1 && !plan->act.slopes;
-    job->unpacks = plan->lent || g->m > FO_BITS_ROWS;
+    job->unpacks = plan->lent || g->m > FO_BLOCKWISE_ROWS;
     if (job->unpacks)
         g->form = FO_ROWS, g->ldb = nr, job->panel = job->each = g->k * nr;
     else
-        g->form = FO_BITS;
+        g->form = FO_BLOCKWISE;
 }
 
 /* Bytes of memory that cost as much as a weight: of 4 and 8 bits, to unpack them. */
@@ -264,11 +265,11 @@ static fo_status run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff
     const ptrdiff_t tasks = threads > 1 ? FO_TASKS_A_THREAD * threads : 1;
     const bool narrow = !kn->vec_is_line;
     const ptrdiff_t floats = near_floats();
-    const bool few_rows = !plan->dots && (narrow ? k > FO_PIECE_STEPS : floats / max_(k, 1) < FO_LEAST_ROWS);
-    if (few_rows && m * k > floats && k <= FO_CHAIN_STEPS && job.g.form != FO_BITS)
+    const bool few_rows = !plan->dots && (narrow ? k > FO_PIECE_STEPS : floats / max_(k, 1) < FO_MIN_ROWS);
+    if (few_rows && m * k > floats && k <= FO_CHAIN_STEPS && job.g.form != FO_BLOCKWISE)
         job.piece = div_up(k, div_up(k, FO_PIECE_STEPS));
     const ptrdiff_t fitting = div_up(m, max_(fitting_rows(kn, job.piece), 2 * kn->mr));
-    const ptrdiff_t blocks = max_(fitting, min_(tasks, div_up(m, FO_LEAST_ROWS)));
+    const ptrdiff_t blocks = max_(fitting, min_(tasks, div_up(m, FO_MIN_ROWS)));
     job.rows = div_up(m, blocks);
     const ptrdiff_t down = div_up(m, job.rows);
     ptrdiff_t across = div_up(tasks, down);
@@ -287,7 +288,7 @@ static fo_status run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff
 
 fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual,
                         ptrdiff_t ldr, float *y, ptrdiff_t ldy) {
-    if (plan->lent && !plan->dots && m > FO_LEAST_ROWS) return run_packed(plan, m, x, ldx, residual, ldr, y, ldy);
+    if (plan->lent && !plan->dots && m > FO_MIN_ROWS) return run_packed(plan, m, x, ldx, residual, ldr, y, ldy);
     return run(plan, m, x, ldx, 0, residual, ldr, y, ldy);
 }
 

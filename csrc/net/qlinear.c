@@ -1,14 +1,14 @@
-/* y = activation(x w^T + bias + residual) of int8, bfloat16 or weights in blocks: net/bytes.h with rows as they
+/* y = activation(x w^T + bias + residual) of int8, bfloat16 or weights in blocks: net/qgemm.h with rows as they
  * come, copied, quantised each by its own range or that of each block, or rounded. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "qgemm.h"
 #include "../pack.h"
 
 struct fo_qlinear {
-    fo_byte_plan products;
+    fo_qplan products;
     bool whole;
     fo_linear *wide; /* bfloat16 without a dot product: the rounded weights, widened where they are read; or NULL */
 };
@@ -23,7 +23,7 @@ fo_qlinear *fo_qlinear_create(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff
                               const fo_quantized *q) {
     fo_qlinear *plan = new_plan();
     if (plan) plan->whole = q->whole;
-    if (plan && fo_byte_plan_make(&plan->products, FO_S8, 1, n, k, w, wn, wk, q)) return plan;
+    if (plan && fo_qplan_make(&plan->products, FO_S8, 1, n, k, w, wn, wk, q)) return plan;
     fo_qlinear_free(plan);
     return NULL;
 }
@@ -34,8 +34,8 @@ fo_qlinear *fo_qlinear_create_bf16(ptrdiff_t n, ptrdiff_t k, const fo_weights *w
     uint16_t *rounded = plan ? fo_bf16_weights(n, k, w, wn, wk, NULL) : NULL;
     bool made = false;
     if (rounded && fo_has_bf16()) {
-        made = fo_byte_plan_make(&plan->products, FO_BF16, 1, n, k, rounded, k, 1,
-                                 &(fo_quantized){.bias = bias, .act = act});
+        made =
+            fo_qplan_make(&plan->products, FO_BF16, 1, n, k, rounded, k, 1, &(fo_quantized){.bias = bias, .act = act});
     } else if (rounded) {
         plan->products.n = n, plan->products.k = k, plan->products.kn = fo_active_bytes();
         made = (plan->wide = fo_linear_create(n, k, &(fo_weights){rounded, FO_BF16}, k, 1, bias, act));
@@ -46,9 +46,10 @@ fo_qlinear *fo_qlinear_create_bf16(ptrdiff_t n, ptrdiff_t k, const fo_weights *w
     return NULL;
 }
 
-fo_qlinear *fo_qlinear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_bits *w, const float *bias, fo_activation act) {
+fo_qlinear *fo_qlinear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_blockwise *w, const float *bias,
+                                   fo_activation act) {
     fo_qlinear *plan = new_plan();
-    if (plan && fo_byte_plan_make_bits(&plan->products, n, k, w, bias, act)) return plan;
+    if (plan && fo_qplan_make_bits(&plan->products, n, k, w, bias, act)) return plan;
     fo_qlinear_free(plan);
     return NULL;
 }
@@ -61,7 +62,7 @@ const char *fo_qlinear_isa(const fo_qlinear *plan) {
 
 void fo_qlinear_free(fo_qlinear *plan) {
     if (!plan) return;
-    fo_byte_plan_free(&plan->products);
+    fo_qplan_free(&plan->products);
     fo_linear_free(plan->wide);
     fo_free(plan);
 }
@@ -70,25 +71,25 @@ void fo_qlinear_free(fo_qlinear *plan) {
 typedef struct {
     const void *x;
     ptrdiff_t ldx;
-    const fo_byte_range *range; /* of all rows, or NULL */
+    const fo_qrange *range; /* of all rows, or NULL */
 } linear_rows;
 
-static void row_of_bytes(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
+static void row_of_bytes(const fo_qproduct *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
                          int32_t *zero) {
     const linear_rows *s = p->source;
     (void)group, (void)scale, (void)zero;
     const ptrdiff_t size = fo_size(p->types.x);
-    p->plan->kn->copy(p->plan->k * size, (const uint8_t *)s->x + i * s->ldx * size,
-                      fo_byte_flip(p->plan->kn, p->types.x), row);
+    p->plan->kn->copy(p->plan->k * size, (const uint8_t *)s->x + i * s->ldx * size, fo_qflip(p->plan->kn, p->types.x),
+                      row);
 }
 
 /* A row of floats by its own range, or that of all. */
-static void row_of_floats(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
+static void row_of_floats(const fo_qproduct *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
                           int32_t *zero) {
     const linear_rows *s = p->source;
-    const fo_byte_kernels *kn = p->plan->kn;
+    const fo_qkernels *kn = p->plan->kn;
     const float *x = (const float *)s->x + i * s->ldx;
-    const fo_byte_range r = s->range ? *s->range : fo_byte_range_of(kn, p->plan->k, x);
+    const fo_qrange r = s->range ? *s->range : fo_qrange_of(kn, p->plan->k, x);
     (void)group;
     kn->quantize(p->plan->k, x, r.step, r.zero_point, kn->is_signed ? 0x80 : 0, row);
     *scale = r.scale, *zero = (kn->is_signed ? 128 : 0) - r.zero_point;
@@ -96,7 +97,7 @@ static void row_of_floats(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i
 
 /* n floats as int8 between -127 and 127, that scale times the largest magnitude; the sum of these. Where one is not
  * finite the scale is NaN. */
-static int32_t quantize_block(const fo_byte_kernels *kn, ptrdiff_t n, const float *x, int8_t *y, float *scale) {
+static int32_t quantize_block(const fo_qkernels *kn, ptrdiff_t n, const float *x, int8_t *y, float *scale) {
     float range[2];
     int32_t sum = 0;
     kn->range(n, x, range);
@@ -116,10 +117,10 @@ static void by_nibbles(ptrdiff_t steps, int8_t *y) {
     }
 }
 
-static void row_by_blocks(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
+static void row_by_blocks(const fo_qproduct *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
                           int32_t *zero) {
     const linear_rows *s = p->source;
-    const fo_bits *w = &p->plan->bits;
+    const fo_blockwise *w = &p->plan->bits;
     const float *x = (const float *)s->x + i * s->ldx;
     (void)group;
     for (ptrdiff_t b = 0, at = 0; b < w->blocks; b++, at += w->block)
@@ -127,8 +128,7 @@ static void row_by_blocks(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i
     if (w->bits == 4) by_nibbles(w->blocks * w->block, (int8_t *)row);
 }
 
-static void row_rounded(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
-                        int32_t *zero) {
+static void row_rounded(const fo_qproduct *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale, int32_t *zero) {
     const linear_rows *s = p->source;
     (void)group, (void)scale, (void)zero;
     p->plan->kn->narrow(p->plan->k, (const float *)s->x + i * s->ldx, (uint16_t *)row);
@@ -136,7 +136,7 @@ static void row_rounded(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i, 
 
 /* Rows in float32 that are rounded, or were: a matrix of `columns`, and its copy. */
 typedef struct {
-    const fo_byte_kernels *kn;
+    const fo_qkernels *kn;
     ptrdiff_t columns, ldx, ldy;
     fo_dtype from, to;
     const void *x;
@@ -160,14 +160,14 @@ static void convert_row(void *context, ptrdiff_t i, int thread) {
     }
 }
 
-static void convert_rows(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, fo_dtype from, const void *x,
-                         ptrdiff_t ldx, fo_dtype to, void *y, ptrdiff_t ldy) {
+static void convert_rows(const fo_qkernels *kn, ptrdiff_t m, ptrdiff_t n, fo_dtype from, const void *x, ptrdiff_t ldx,
+                         fo_dtype to, void *y, ptrdiff_t ldy) {
     rows_job job = {kn, n, ldx, ldy, from, to, x, y};
     fo_parallel_for(m, fo_threads_for((double)m * n / 8), convert_row, &job);
 }
 
 /* A matrix of floats or bfloat16 as floats: in `room` where it was none. */
-static const float *as_floats(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, fo_dtype type, const void *x,
+static const float *as_floats(const fo_qkernels *kn, ptrdiff_t m, ptrdiff_t n, fo_dtype type, const void *x,
                               ptrdiff_t *ld, float *room) {
     if (!x || type == FO_F32) return x;
     convert_rows(kn, m, n, FO_BF16, x, *ld, FO_F32, room, n);
@@ -178,9 +178,9 @@ static const float *as_floats(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t 
 /* Without a dot product: operands of some rows are rounded, and multiplied in float32. */
 static fo_status run_wide(const fo_qlinear *plan, fo_types types, ptrdiff_t m, const char *x, ptrdiff_t ldx,
                           const char *residual, ptrdiff_t ldr, char *y, ptrdiff_t ldy) {
-    const fo_byte_kernels *kn = plan->products.kn;
+    const fo_qkernels *kn = plan->products.kn;
     const ptrdiff_t n = plan->products.n, k = plan->products.k, all = k + 2 * n;
-    const ptrdiff_t rows = clamp_(m, 1, max_(4 * FO_LEAST_ROWS, fo_near_bytes() / max_(all, 1)));
+    const ptrdiff_t rows = clamp_(m, 1, max_(4 * FO_MIN_ROWS, fo_l2_bytes() / max_(all, 1)));
     float *a = fo_arena_take((size_t)(rows * all) * sizeof *a), *r = a + rows * k, *c = r + rows * n;
     fo_status status = a ? FO_OK : FO_NO_MEMORY;
     for (ptrdiff_t i = 0, some; status == FO_OK && i < m; i += some) {
@@ -200,24 +200,24 @@ static fo_status run_wide(const fo_qlinear *plan, fo_types types, ptrdiff_t m, c
 
 fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
                          const void *residual, ptrdiff_t ldr, void *y, ptrdiff_t ldy) {
-    fo_byte_range range;
+    fo_qrange range;
     if (plan->wide) return m && plan->products.n ? run_wide(plan, types, m, x, ldx, residual, ldr, y, ldy) : FO_OK;
     const bool whole = plan->whole && types.x == FO_F32;
-    if (whole && !fo_byte_range_of_rows(plan->products.kn, m, plan->products.k, x, ldx, &range)) return FO_NO_MEMORY;
+    if (whole && !fo_qrange_of_rows(plan->products.kn, m, plan->products.k, x, ldx, &range)) return FO_NO_MEMORY;
     const linear_rows source = {x, ldx, whole ? &range : NULL};
-    const fo_byte_product p = {.plan = &plan->products,
-                               .types = types,
-                               .m = m,
-                               .a = fo_byte_direct(&plan->products, types.x) ? x : NULL,
-                               .lda = ldx * fo_size(types.x),
-                               .row = plan->products.bits.bits         ? row_by_blocks
-                                      : types.x != FO_F32              ? row_of_bytes
-                                      : plan->products.type == FO_BF16 ? row_rounded
-                                                                       : row_of_floats,
-                               .source = &source,
-                               .c = y,
-                               .ldc = ldy,
-                               .residual = residual,
-                               .ldr = ldr};
-    return fo_byte_product_run(&p);
+    const fo_qproduct p = {.plan = &plan->products,
+                           .types = types,
+                           .m = m,
+                           .a = fo_qdirect(&plan->products, types.x) ? x : NULL,
+                           .lda = ldx * fo_size(types.x),
+                           .row = plan->products.bits.bits         ? row_by_blocks
+                                  : types.x != FO_F32              ? row_of_bytes
+                                  : plan->products.type == FO_BF16 ? row_rounded
+                                                                   : row_of_floats,
+                           .source = &source,
+                           .c = y,
+                           .ldc = ldy,
+                           .residual = residual,
+                           .ldr = ldr};
+    return fo_qproduct_run(&p);
 }

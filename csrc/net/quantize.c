@@ -1,12 +1,12 @@
-/* Floats to 8 bits and back, on all threads: pieces of rows. */
+/* Floats to int8 and back, on all threads: pieces of rows. */
 #include <float.h>
 #include <math.h>
 
-#include "bytes.h"
+#include "qgemm.h"
 #include "../pack.h"
 
 typedef struct {
-    const fo_byte_kernels *kn;
+    const fo_qkernels *kn;
     ptrdiff_t n, piece, pieces; /* elements of a row and of a piece; pieces of a row */
     const void *x;
     void *y;
@@ -54,24 +54,24 @@ void fo_convert(const fo_convert_args *a) {
         fo_quantize(1, a->n, a->x, &a->q.scale, &a->q.zero_point, a->to, a->y);
 }
 
-static fo_byte_range steps_of(const float range[2]) {
+static fo_qrange steps_of(const float range[2]) {
     const float step = (range[1] - range[0]) / 255;
     const bool finite = step < INFINITY, any = finite && step >= FLT_MIN;
-    return (fo_byte_range){any ? step : 1,
-                           any      ? step
-                           : finite ? 1
-                                    : NAN,
-                           any ? (int32_t)fmin(rint(-range[0] / step), 255) : 0};
+    return (fo_qrange){any ? step : 1,
+                       any      ? step
+                       : finite ? 1
+                                : NAN,
+                       any ? (int32_t)fmin(rint(-range[0] / step), 255) : 0};
 }
 
-fo_byte_range fo_byte_range_of(const fo_byte_kernels *kn, ptrdiff_t n, const float *x) {
+fo_qrange fo_qrange_of(const fo_qkernels *kn, ptrdiff_t n, const float *x) {
     float range[2];
     kn->range(n, x, range);
     return steps_of(range);
 }
 
 typedef struct {
-    const fo_byte_kernels *kn;
+    const fo_qkernels *kn;
     ptrdiff_t m, n, ldx, rows; /* rows of a task */
     const float *x;
     float *ranges; /* two for each task */
@@ -93,7 +93,7 @@ static void range_of_rows(void *context, ptrdiff_t task, int thread) {
     }
 }
 
-static bool range_of(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float all[2]) {
+static bool range_of(const fo_qkernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float all[2]) {
     ranging r = {.kn = kn, .m = m, .n = n, .ldx = ldx, .rows = max_(1, FO_COPY_BYTES / 4 / max_(n, 1)), .x = x};
     const ptrdiff_t tasks = div_up(m, r.rows);
     r.ranges = fo_arena_take((size_t)(2 * tasks + 1) * sizeof(float));
@@ -104,8 +104,8 @@ static bool range_of(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, const 
     return true;
 }
 
-bool fo_byte_range_of_rows(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx,
-                           fo_byte_range *range) {
+bool fo_qrange_of_rows(const fo_qkernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx,
+                       fo_qrange *range) {
     float all[2] = {0, 0};
     if (!range_of(kn, m, n, x, ldx, all)) return false;
     *range = steps_of(all);
@@ -114,12 +114,12 @@ bool fo_byte_range_of_rows(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, 
 
 /* Floats to bytes by one range of all, in pieces; and back to floats where there are no bytes to write. */
 typedef struct {
-    const fo_byte_kernels *kn;
+    const fo_qkernels *kn;
     ptrdiff_t n, piece;
     const float *x;
     uint8_t *bytes;
     float *y;
-    fo_byte_range range;
+    fo_qrange range;
 } requantizing;
 
 static void requantize_piece(void *context, ptrdiff_t task, int thread) {
@@ -151,7 +151,7 @@ fo_status fo_requantize(const fo_requantize_args *a) {
     return requantize(&r) ? FO_OK : FO_NO_MEMORY;
 }
 
-bool fo_byte_by_range(ptrdiff_t n, const float *x, uint8_t *bytes, fo_byte_range *range) {
+bool fo_qby_range(ptrdiff_t n, const float *x, uint8_t *bytes, fo_qrange *range) {
     requantizing r = {.n = n, .x = x, .bytes = bytes};
     const bool done = requantize(&r);
     *range = r.range;

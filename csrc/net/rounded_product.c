@@ -4,7 +4,7 @@
 
 #include "rounded_product.h"
 
-void fo_round(const fo_byte_kernels *bytes, ptrdiff_t k, const float *x, void *row, ptrdiff_t first, ptrdiff_t n) {
+void fo_round(const fo_qkernels *bytes, ptrdiff_t k, const float *x, void *row, ptrdiff_t first, ptrdiff_t n) {
     if (bytes->gemm_bf16) {
         uint16_t *to = (uint16_t *)row + first;
         bytes->narrow(n, x, to);
@@ -25,7 +25,7 @@ bool fo_rounded_weights_make(fo_rounded_weights *to, ptrdiff_t n, ptrdiff_t k, c
     bool failed = false;
     *to = (fo_rounded_weights){.kn = kn, .n = n, .k = k, .narrow.kn = fo_active_bytes()};
     if (to->narrow.kn->gemm_bf16)
-        return fo_byte_plan_make(&to->narrow, FO_BF16, 1, n, k, w, k, 1, &(fo_quantized){.bias = bias});
+        return fo_qplan_make(&to->narrow, FO_BF16, 1, n, k, w, k, 1, &(fo_quantized){.bias = bias});
     to->bias = fo_copy(bias, n, &failed);
     to->panels = fo_alloc((size_t)max_(fo_packed_size(kn, n, k) * fo_size(FO_BF16), 1));
     if (to->panels) fo_pack_weights(kn, n, k, &(fo_weights){w, FO_BF16}, 1, k, to->panels);
@@ -33,24 +33,24 @@ bool fo_rounded_weights_make(fo_rounded_weights *to, ptrdiff_t n, ptrdiff_t k, c
 }
 
 void fo_rounded_weights_free(fo_rounded_weights *w) {
-    fo_byte_plan_free(&w->narrow);
+    fo_qplan_free(&w->narrow);
     fo_free(w->panels);
     fo_free(w->bias);
 }
 
-void fo_rounded_gemm(const fo_byte_kernels *bytes, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, fo_rounded_rows a,
+void fo_rounded_gemm(const fo_qkernels *bytes, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, fo_rounded_rows a,
                      const void *panels, const float *bias, float *c, ptrdiff_t ldc) {
     bytes->gemm_bf16(
-        &(fo_byte_gemm_args){.m = m,
-                             .n = n,
-                             .k = div_up(k, 2),
-                             .segments = 1,
-                             .a = (const uint8_t *)a.at,
-                             .lda = a.ld,
-                             .b = panels,
-                             .c = c,
-                             .ldc = ldc,
-                             .ep = {.scale = bias, .bias = bias, .clips = true, .lo = -INFINITY, .hi = INFINITY}});
+        &(fo_qgemm_args){.m = m,
+                         .n = n,
+                         .k = div_up(k, 2),
+                         .segments = 1,
+                         .a = (const uint8_t *)a.at,
+                         .lda = a.ld,
+                         .b = panels,
+                         .c = c,
+                         .ldc = ldc,
+                         .ep = {.scale = bias, .bias = bias, .clips = true, .lo = -INFINITY, .hi = INFINITY}});
 }
 
 void fo_rounded_weights_product(const fo_rounded_weights *w, ptrdiff_t m, fo_rounded_rows a, ptrdiff_t j, ptrdiff_t n,

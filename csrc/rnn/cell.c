@@ -250,7 +250,7 @@ double fo_cell_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads) {
     const double weights =
         share * (gates * s->hidden * (s->inputs + s->outputs) + (cell->projects ? s->hidden * s->outputs : 0));
     const double bytes = (double)fo_size(cell->type) * weights;
-    const double compute = rows * weights * (narrow ? fo_prices_of_bf16.step : 1) / (FO_STEP_MACS * cell->kn->vl);
+    const double compute = rows * weights * (narrow ? fo_costs_of_bf16.step : 1) / (FO_STEP_MACS * cell->kn->vl);
     const double rate = bytes <= machine->l2 ? FO_L2_RATE : bytes <= machine->l3 ? FO_L3_RATE : FO_MEMORY_RATE;
     const double memory = bytes / rate, longer = compute > memory ? compute : memory;
     const double alone = longer + FO_STEP_OVERLAP * (compute + memory - longer);
@@ -270,7 +270,7 @@ static void run_cell(void *context, int member, int members) {
 
 /* Lets x and h be rounded rows from `at` on, and results between behind them. */
 static void round_operands(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io, char *at, fo_cell_rows *rows) {
-    const fo_byte_kernels *bytes = fo_cell_rounding(cell);
+    const fo_qkernels *bytes = fo_cell_rounding(cell);
     const ptrdiff_t inputs = cell->s.inputs, outputs = cell->s.outputs;
     *rows = (fo_cell_rows){.x = {at, fo_rounded_bytes(bytes, inputs)}};
     rows->h = (fo_rounded_rows){at + batch * rows->x.ld, fo_rounded_bytes(bytes, outputs)};

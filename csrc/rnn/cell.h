@@ -28,7 +28,7 @@ struct fo_cell {
     float *bias_n, *peephole;
     bool projects;
     void *w_hr;
-    fo_rounded_weights hr; /* in its place, of bfloat16 */
+    fo_rounded_weights hr;   /* in its place, of bfloat16 */
     fo_qlinear *of_x, *of_h; /* products by int8 weights, columns as kernels/rnn.h has them; else NULL */
 };
 
@@ -67,7 +67,7 @@ void fo_cell_share(const team_place *at, ptrdiff_t all, ptrdiff_t together, ptrd
 void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at);
 
 /* Of a cell of bfloat16 (rounded_cell.c). What rounds its operands. */
-static inline const fo_byte_kernels *fo_cell_rounding(const fo_cell *cell) { return cell->stage[0].h.narrow.kn; }
+static inline const fo_qkernels *fo_cell_rounding(const fo_cell *cell) { return cell->stage[0].h.narrow.kn; }
 /* The weights of a stage whose gates are `first` and those behind it, and the
  * projection's; false where memory is short. */
 bool fo_cell_rounded_weights(const fo_cell *cell, const fo_cell_weights *from, int first, step_stage *stage);

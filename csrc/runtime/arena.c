@@ -48,14 +48,14 @@ static atomic_uint turn;
 static size_t spare_bytes(void *p) {
 #if defined __GLIBC__ && !defined __SANITIZE_ADDRESS__ /* which looks for blocks that are used after they were freed */
     const size_t bytes = malloc_usable_size(p);
-    return bytes >= FO_LEAST_SPARE && bytes < HUGE ? bytes : 0;
+    return bytes >= FO_MIN_SPARE && bytes < HUGE ? bytes : 0;
 #else
     return (void)p, 0;
 #endif
 }
 
 static void *take_spare(size_t bytes) {
-    for (int i = 0; bytes >= FO_LEAST_SPARE && i < FO_SPARES; i++) {
+    for (int i = 0; bytes >= FO_MIN_SPARE && i < FO_SPARES; i++) {
         void *p = atomic_load(&spares[i]) ? atomic_exchange(&spares[i], NULL) : NULL;
         if (!p) continue;
         if (spare_bytes(p) >= bytes && spare_bytes(p) / 2 <= bytes) return p;

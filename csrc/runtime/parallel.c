@@ -69,7 +69,7 @@ typedef struct {
     pthread_mutex_t bed;
     pthread_cond_t called;
 } member;
-static member team[MOST_THREADS];    /* the leader is the first */
+static member team[MAX_THREADS];     /* the leader is the first */
 static uint_fast64_t loops, claimed; /* loops and units in all */
 static __thread int region;          /* the size of the team that this thread leads: OpenMP's parallel region */
 static __thread int used;            /* whether it has led one since it was last asked */
@@ -92,7 +92,7 @@ __attribute__((constructor)) static void start(void) {
     int n = fo_processors(processors_of_places());
     openmp_at_start = omp_get_max_threads();
     if (openmp_at_start < n) n = openmp_at_start;
-    default_threads = n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
+    default_threads = n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
     pthread_atfork(NULL, NULL, in_child);
     const char *policy = getenv("OMP_WAIT_POLICY");
     awake_ns = policy && !strcasecmp(policy, "passive") ? 0 : FO_AWAKE_NS;
@@ -153,12 +153,12 @@ static void run_serial(ptrdiff_t all, int whole, units *fn, void *context) {
 }
 
 /* of a unit's number; the rest is the loop's, which must not come round while a thread is not scheduled */
-enum { BITS = 16, MOST_UNITS = (1 << BITS) - 1 /* their end is a number of these bits, too */ };
+enum { BITS = 16, MAX_UNITS = (1 << BITS) - 1 /* their end is a number of these bits, too */ };
 #define NO_LOOP UINT64_MAX /* before the first */
 static inline uint_fast64_t range_of(uint_fast64_t number, uint_fast64_t first, uint_fast64_t end) {
     return number << 2 * BITS | first << BITS | end;
 }
-static inline uint_fast64_t end_of(uint_fast64_t range) { return range & MOST_UNITS; }
+static inline uint_fast64_t end_of(uint_fast64_t range) { return range & MAX_UNITS; }
 static inline uint_fast64_t first_of(uint_fast64_t range) { return end_of(range >> BITS); }
 
 /* Whether a member that has one task left is late: another claimed its last over a third of a task's time ago. */
@@ -388,7 +388,7 @@ static void plain_units(void *context, ptrdiff_t first, ptrdiff_t end, int threa
 }
 
 void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
-    plain_loop l = {fn, context, tasks, tasks > MOST_UNITS ? (tasks - 1) / MOST_UNITS + 1 : 1};
+    plain_loop l = {fn, context, tasks, tasks > MAX_UNITS ? (tasks - 1) / MAX_UNITS + 1 : 1};
     run(l.grain > 1 ? (tasks + l.grain - 1) / l.grain : tasks, 1, threads, plain_units, &l);
 }
 
@@ -408,7 +408,7 @@ static void whole_task(void *context, ptrdiff_t task, int thread) {
 
 void fo_parallel_pieces(ptrdiff_t tasks, int threads, fo_divided *fn, void *context) {
     divided_loop l = {fn, context};
-    if (tasks <= FO_MANY_TASKS * (ptrdiff_t)threads && tasks <= MOST_UNITS / FO_TASK_PARTS)
+    if (tasks <= FO_MANY_TASKS * (ptrdiff_t)threads && tasks <= MAX_UNITS / FO_TASK_PARTS)
         run(tasks, FO_TASK_PARTS, threads, divided_units, &l);
     else
         fo_parallel_for(tasks, threads, whole_task, &l);

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 /* Bytes that a thread of the team needs: 128 KB, but for a page that some systems keep of it as a guard. */
-enum { LEAST_STACK = (128 << 10) - 4096 };
+enum { MIN_STACK = (128 << 10) - 4096 };
 
 static void *pass(void *gate) {
     pthread_mutex_lock(gate);
@@ -17,7 +17,7 @@ static void *pass(void *gate) {
 
 bool fo_threads_start(int n) {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-    pthread_t threads[MOST_THREADS];
+    pthread_t threads[MAX_THREADS];
     int started = 0;
     pthread_mutex_lock(&gate);
     while (started < n && !pthread_create(&threads[started], NULL, pass, &gate)) started++;
@@ -40,7 +40,7 @@ bool fo_start_quietly(void *(*fn)(void *)) {
 }
 
 bool fo_has_stack(void) {
-    size_t bytes = LEAST_STACK;
+    size_t bytes = MIN_STACK;
 #ifdef __linux__
     pthread_attr_t own;
     void *lowest;
@@ -48,5 +48,5 @@ bool fo_has_stack(void) {
     pthread_attr_getstack(&own, &lowest, &bytes);
     pthread_attr_destroy(&own);
 #endif
-    return bytes >= LEAST_STACK;
+    return bytes >= MIN_STACK;
 }

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 
 /* Whether so many threads start, all at once. libgomp ends the process where one does not (a limit on processes or
- * address space). At most MOST_THREADS. */
-enum { MOST_THREADS = 1024 };
+ * address space). At most MAX_THREADS. */
+enum { MAX_THREADS = 1024 };
 bool fo_threads_start(int n);
 
 /* Starts a thread that hands down to the threads it starts that no signal is theirs, but of faults: who blocks one in

@@ -23,14 +23,14 @@ COLORS = {
     "block": "#7a3803",
     "float32": "#d95f02",
     "bfloat16": "#e6ab02",
-    "8 bits unfused": "#8da0cb",
-    "8 bits fused": "#1b9e77",
+    "int8 unfused": "#8da0cb",
+    "int8 fused": "#1b9e77",
 }
 
 
 def instructions():
     """The instruction set, and what multiplies bytes with it, for tables."""
-    return f"{runtime.isa()}, bytes by {runtime.byte_products()}"
+    return f"{runtime.isa()}, int8 by {runtime.int8_products()}"
 
 
 def processor():
@@ -129,7 +129,7 @@ def table(results):
         "Shapes: figure 4 of the TVM paper (batch 1, stride 1, padding 1 for 3x3 and",
         "128 inputs are our assumptions), WeeNet, and blocks of MobileNet V1 and V2:",
         '"fused" runs their layers one after the other, "fused block" as one kernel',
-        "where that pays. 8 bits: float32 and bfloat16 as one kernel; dequantise, compute,",
+        "where that pays. int8: float32 and bfloat16 as one kernel; dequantise, compute,",
         "activate and quantise, each a pass; all in one kernel; channels last.",
         busy(Summary(**ms) for workload in results["workloads"].values() for ms in workload["ms"].values()),
     ]
@@ -264,7 +264,7 @@ def _try(model, arrays, unsized):
 
 
 def quantize_network(path, samples, threads, **options):
-    """(a network's file, the same in 8 bits, the first of the samples of a file on which it was calibrated)."""
+    """(a network's file, the same in int8, the first of the samples of a file on which it was calibrated)."""
     model = network(path)
     found = read_samples(samples, model.inputs)
     with _conditions(threads) as progress:
@@ -273,12 +273,12 @@ def quantize_network(path, samples, threads, **options):
 
 
 def time_quantized(model, small, arrays, threads):
-    """A network in float32 and in 8 bits side by side, as text."""
+    """A network in float32 and in int8 side by side, as text."""
     with _conditions(threads) as progress:
-        forms = {"float32": model, "8 bits": small}
+        forms = {"float32": model, "int8": small}
         times = benchmark(forms, arrays, number=3, repeat=10, progress=_task(progress, "network"))
     before, after = times.times.values()
-    return f"{times}\n8 bits: {before.median / after.median:.2f} times as fast as float32, by the medians"
+    return f"{times}\nint8: {before.median / after.median:.2f} times as fast as float32, by the medians"
 
 
 def read_samples(path, inputs):

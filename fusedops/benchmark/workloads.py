@@ -5,7 +5,7 @@ batch 1, stride 1, padding 1 for the 3x3 kernel, 128 inputs of the cells and flo
 example of TVM's forum, a 3x3 convolution of 64 planes of 128x128 with batch norm and ReLU, and once more with a
 depthwise convolution. The last are blocks of MobileNet V1 and V2, channels last as networks run them; there, "fused"
 runs layer by layer, and "fused block" is one kernel. The third chapter has the paper's convolutions and WeeNet's in 8
-bits, channels last: float32 fused, bfloat16 fused (dense ones), 8 bits unfused (dequantise, compute, activate,
+bits, channels last: float32 fused, bfloat16 fused (dense ones), int8 unfused (dequantise, compute, activate,
 quantise, each a pass) and 8 bits fused.
 
 An operation is its sizes; `arrays` draws inputs and weights, `variants` makes functions of them. ``bench/`` runs more
@@ -32,10 +32,10 @@ VARIANTS = {
     "block": "fused block",
     "float32": "float32",
     "bfloat16": "bfloat16",
-    "8 bits unfused": "8 bits unfused",
-    "8 bits fused": "8 bits fused",
+    "int8 unfused": "int8 unfused",
+    "int8 fused": "int8 fused",
 }
-UNFUSED = "unfused", "8 bits unfused"  # what others are compared with
+UNFUSED = "unfused", "int8 unfused"  # what others are compared with
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Convolution:
         return SimpleNamespace(x=_normal(rng, self.batch, self.channels, self.size, self.size), w=w, bn=bn)
 
     def layer(self, a, module=layers, **options):
-        """The prepared layer, of `fusedops.reference` where `module` says so, in 8 bits where its input is."""
+        """The prepared layer, of `fusedops.reference` where `module` says so, in int8 where its input is."""
         kind = module.QConv2d if "x_q" in options else module.Conv2d
         return kind(
             a.w,
@@ -229,7 +229,7 @@ class Block:
 
 @dataclass(frozen=True)
 class EightBits:
-    """A convolution in 8 bits next to the same in float32, channels last."""
+    """A convolution in int8 next to the same in float32, channels last."""
 
     convolution: Convolution
 
@@ -263,8 +263,8 @@ class EightBits:
         return {
             "float32": into_one_array(self.convolution.layer(a, layout="NHWC"), a.x),
             **({"bfloat16": into_one_array(narrow, a.x)} if narrow else {}),
-            "8 bits unfused": unfused,
-            "8 bits fused": into_one_array(fused, x),
+            "int8 unfused": unfused,
+            "int8 fused": into_one_array(fused, x),
         }
 
     def comparable(self, a, results):
@@ -376,7 +376,7 @@ WORKLOADS = {
     "inverted_large": Workload("inverted 24x224x224, 6x", Block(24, 224, 24, expansion=6)),
 }
 WORKLOADS |= {
-    f"{name}_8_bits": Workload(f"{workload.title}, 8 bits", EightBits(workload.operation))
+    f"{name}_8_bits": Workload(f"{workload.title}, int8", EightBits(workload.operation))
     for name, workload in WORKLOADS.items()
     if isinstance(workload.operation, Convolution)
 }

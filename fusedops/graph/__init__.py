@@ -269,7 +269,7 @@ def torch_backend(
         what = f"option {', '.join(map(repr, unknown))}" if unknown else f"mode ({mode!r})"
         raise TypeError(f"the backend fusedops has no {what}: its options are {', '.join(_COMPILE_OPTIONS)}")
     given = dict(options or {})
-    chosen = _options(True, True, given.get("disabled_passes", ()), given.get("precision", "float32"))
+    chosen = _options(True, True, given.get("disabled_passes", ()), given.get("precision", "float32"), None)
     return compile_graph(graph_module, example_inputs, lambda graph: Model.built(upcast(graph), chosen))
 
 

@@ -456,11 +456,11 @@ class Model:
         snr: float = 20.0,
         progress: Callable[[float], object] = lambda done: None,
     ) -> Model:
-        """The network in 8 bits where that is predicted to be faster here, and exact enough on samples; or the weights
+        """The network in int8 where that is predicted to be faster here, and exact enough on samples; or the weights
         of its products in 4 or 8 bits, without samples.
 
         Batch norm is folded, ranges of channels are made alike where that changes nothing, and biases take up the mean
-        error of their layer. A convolution or product with constant weights goes to 8 bits: int8 weights with one scale
+        error of their layer. A convolution or product with constant weights goes to int8: int8 weights with one scale
         an output channel, uint8 inputs with one scale and a zero point that follow from the samples.
 
         Parameters
@@ -473,12 +473,12 @@ class Model:
             float32 scale each, the one of the least squared error; each block of a row is rounded to int8 as it comes.
             For language models, whose time is that of reading weights. `keep` is the one option for it.
         calibration : str or tuple
-            How a range follows from what is seen: "mse", the lowest squared error in 8 bits; "minmax", all of it;
+            How a range follows from what is seen: "mse", the lowest squared error in int8; "minmax", all of it;
             "percentile" or ("percentile", 99.99), all but so much.
         keep : tuple of str
             Names of layers that stay float32.
         layer_snr, snr : float
-            Least signal to noise in decibels, of the products of each layer that goes to 8 bits, and of each output of
+            Least signal to noise in decibels, of the products of each layer that goes to int8, and of each output of
             the network. 20 is noise of a tenth of the signal; of integers, such as labels, one in a hundred differs.
             A result that is NaN or infinite without being so in float32 is all noise.
         progress : callable
@@ -495,7 +495,7 @@ class Model:
         ------
         TypeError, ValueError
             Samples that the network does not take, with NaN, or none of them; a network that is quantised already or
-            has no layer that can go to 8 bits; options out of their range.
+            has no layer that can go to int8; options out of their range.
 
         See Also
         --------
@@ -522,7 +522,7 @@ class Model:
         >>> small.explain().quantized.outputs[0].snr > 30
         True
         >>> print(model.quantize(weights="int4").explain().quantized)  # doctest: +ELLIPSIS
-        1 of 1 layers in 4 bits; weights by rounding to nearest
+        1 of 1 layers in int4; weights by rounding to nearest
         ...
         """
         if self._state is not None:

@@ -90,10 +90,10 @@ static fo_status linear(const test_case *t) { /* m n k, fo_dtype of w; slopes x 
     return status;
 }
 
-/* m n k, bits, steps of a block, whether rows are rounded; x, q scales zeros as fo_bits, bias */
+/* m n k, bits, steps of a block, whether rows are rounded; x, q scales zeros as fo_blockwise, bias */
 static fo_status bits(const test_case *t) {
     const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2], block = t->i[4];
-    const fo_bits w = {
+    const fo_blockwise w = {
         (int)t->i[3], block, (k + block - 1) / block, (const uint32_t *)t->in[1], (const uint32_t *)t->in[3], t->in[2]};
     if (t->i[5]) {
         fo_qlinear *plan = fo_qlinear_create_bits(n, k, &w, t->in[4], activation(t, NULL));
@@ -101,7 +101,7 @@ static fo_status bits(const test_case *t) {
         fo_qlinear_free(plan);
         return status;
     }
-    fo_linear *plan = fo_linear_create_bits(n, k, &w, t->in[4], activation(t, NULL));
+    fo_linear *plan = fo_linear_create_blockwise(n, k, &w, t->in[4], activation(t, NULL));
     const fo_status status = fo_linear_run(plan, m, t->in[0], k, NULL, 0, t->y[0], n);
     fo_linear_free(plan);
     return status;
@@ -286,8 +286,7 @@ static fo_status attention(const test_case *t) {
     return fo_attention(&(fo_attention_args){
         axes(none), axes(none), i[0],     i[1],     i[2], i[3],          d,    dv, dv,   i[0] * dv, 1,    d,
         i[0] * d,   1,          i[3] * d, d,        1,    i[3] * dv,     dv,   1,  i[7], i[8],      i[9], t->y[0],
-        t->in[0],   t->in[1],   t->in[2], t->in[3], NULL, t->scalars[2], i[6], 0,    0,    0,         NULL,
-        0});
+        t->in[0],   t->in[1],   t->in[2], t->in[3], NULL, t->scalars[2], i[6], 0,  0,    0,         NULL, 0});
 }
 
 /* Bytes come as the bits of floats, and the last integer says whether they are int8. x has zero point 100, or as much

@@ -125,7 +125,7 @@ def linear(m, n, k, act="identity", bias=True, residual=False, weights="float32"
 
 
 def panels(columns):
-    """Rows of words or scales, one for each column of a product, as fo_bits has them."""
+    """Rows of words or scales, one for each column of a product, as fo_blockwise has them."""
     padded = np.zeros((-(-len(columns) // 32) * 32, columns.shape[1]), columns.dtype)
     padded[: len(columns)] = columns
     return np.ascontiguousarray(padded.reshape(-1, 32, columns.shape[1]).swapaxes(1, 2)).view(np.float32)
@@ -726,7 +726,7 @@ def write_fibres():
     case("reduce", "two axes", [1, *over, *axes(y.astype(np.float32), x[:, 0, :, 0])], [x], [close(y, 0, 32 * U)])
 
 
-# Eight bits
+# int8
 
 
 def quantized(kind, name, integers, x, w, sums, axis, clips):

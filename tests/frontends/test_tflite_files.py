@@ -75,7 +75,7 @@ def test_float16_weights():
 
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_dynamic_range(per_channel):
-    """Weights of 8 bits and floats around them: near what floats give."""
+    """Weights of int8 and floats around them: near what floats give."""
     w = RNG(1).integers(-127, 128, (8, 16)).astype(np.int8)
     scale = RNG(2).uniform(0.01, 0.02, 8) if per_channel else 0.015
     b = RNG(3).standard_normal(8).astype(F)

@@ -1,4 +1,4 @@
-"""Random networks of 8 bits, quantised anywhere, against ONNX Runtime without optimisation."""
+"""Random networks of int8, quantised anywhere, against ONNX Runtime without optimisation."""
 
 import random
 

@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 import fusedops as fo
-from catalog import BATCHED, LARGE, OPERATIONS, dims, results, using_byte_products
+from catalog import BATCHED, LARGE, OPERATIONS, dims, results, using_int8_products
 from conv_cases import (
     DEPTHWISE,
     DIRECT,
@@ -378,7 +378,7 @@ def in_float32(case):
     """A case of precision="bfloat16" whose rounded operands are multiplied in float32, as any processor can."""
 
     def run(numbers):
-        with using_byte_products("words"):
+        with using_int8_products("words"):
             return case(numbers)
 
     return run
@@ -856,7 +856,7 @@ def byte_step(kind, y, **arguments):
 
 
 def bytes_between(numbers, dtype):
-    """Steps between layers of 8 bits."""
+    """Steps between layers of int8."""
     dtype, q = np.dtype(dtype), ((0.021, 3), (0.034, -5 if dtype == np.int8 else 5), (0.05, 50))
     x, floats = as_bytes(numbers, dtype, 2, 7, 9, 70), 20 * numbers(5, 333)
     image = x.transpose(0, 3, 1, 2)
@@ -864,7 +864,7 @@ def bytes_between(numbers, dtype):
     for name in ("add", "sub", "mul"):
         found.append(
             byte_step(
-                "byte_binary",
+                "qbinary",
                 np.empty_like(x),
                 name=name,
                 types=(dtype,) * 3,
@@ -877,7 +877,7 @@ def bytes_between(numbers, dtype):
     for counted in (None, (0, 7, 0, 9)):
         y = np.empty((2, 4, 5, 70), dtype)
         byte_step(
-            "byte_pool",
+            "qpool",
             y.transpose(0, 3, 1, 2),
             types=(dtype,) * 2,
             q=q[:2],

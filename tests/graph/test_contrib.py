@@ -425,7 +425,7 @@ def test_grouped_attention_token_by_token(window, isa):
         np.testing.assert_array_equal(other, first)
 
 
-# ---- eight bits --------------------------------------------------------------------------------------------------
+# ---- int8 --------------------------------------------------------------------------------------------------
 
 STEPS = {"rtol": 0, "atol": 1}  # ONNX Runtime adds and scales in float32 and may round the other way
 

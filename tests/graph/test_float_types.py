@@ -136,7 +136,7 @@ EDGES = np.concatenate([EDGES, np.float32([1e38, -3.4e38, np.inf, -np.inf, np.na
 
 
 def bfloat16(x):
-    """Rounded by way of float64: 8 bits of the significand, ties to even."""
+    """Rounded by way of float64: int8 of the significand, ties to even."""
     wide = x.astype(np.float64)
     with np.errstate(all="ignore"):
         size, power = np.frexp(wide)

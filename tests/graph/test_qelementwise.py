@@ -72,19 +72,19 @@ def test_sums_and_products(isa, threads, name, n):
         for activation, clipped in ((None, exact), ((1, 0.0, 3.0, None), np.clip(exact, 0, 3))):
             y = np.zeros((3, n), ty)
             p = Program()
-            p.append("byte_binary", name, (ta, tb, ty), q, a, np.broadcast_to(b, a.shape), y, activation)
+            p.append("qbinary", name, (ta, tb, ty), q, a, np.broadcast_to(b, a.shape), y, activation)
             p.run(())
             same_but_for_halves(y, clipped, q[2])
             if b.shape == a.shape:
-                guarded_y = run("byte_binary", y, name=name, types=(ta, tb, ty), q=q, a=a, b=b, activation=activation)
+                guarded_y = run("qbinary", y, name=name, types=(ta, tb, ty), q=q, a=a, b=b, activation=activation)
                 np.testing.assert_array_equal(guarded_y, y)
 
 
-def byte_pool(x, out, at_end=True, **arguments):
+def qpool(x, out, at_end=True, **arguments):
     """A pool of an image with its channels last."""
     y, x = guarded(np.zeros((len(x), *out, x.shape[-1]), x.dtype), at_end), guarded(x, at_end)
     p = Program()
-    p.append("byte_pool", x=x.transpose(0, 3, 1, 2), y=y.transpose(0, 3, 1, 2), **arguments)
+    p.append("qpool", x=x.transpose(0, 3, 1, 2), y=y.transpose(0, 3, 1, 2), **arguments)
     p.run(())
     return y
 
@@ -113,7 +113,7 @@ def test_pools(isa, threads, c, dtype):
             for j in range(kernel[1])
         ]
         pooled = partial(
-            byte_pool, x, out, types=(dtype, dtype), kernel=kernel, stride=stride, before=before, dilation=dilation
+            qpool, x, out, types=(dtype, dtype), kernel=kernel, stride=stride, before=before, dilation=dilation
         )
 
         padded = np.pad(x, [(0, 0), *pads, (0, 0)], constant_values=lowest)
@@ -173,13 +173,13 @@ def test_what_does_not_fit_is_an_error():
     with pytest.raises(ValueError, match="a table must have 256 bytes"):
         p.append("lookup", x=x, y=y, table=x[0])
     with pytest.raises(ValueError, match="contiguous"):
-        p.append("byte_binary", "add", types, q, x[:, ::2], x[:, ::2], y[:, ::2])
+        p.append("qbinary", "add", types, q, x[:, ::2], x[:, ::2], y[:, ::2])
     with pytest.raises(ValueError, match="no step div of bytes"):
-        p.append("byte_binary", "div", types, q, x, x, y)
+        p.append("qbinary", "div", types, q, x, x, y)
     with pytest.raises(ValueError, match="dense and of one order"):
         p.append("requantize", x=np.ones((4, 6), np.float32)[:, ::2], y=np.ones((4, 3), np.float32))
     with pytest.raises(ValueError, match="elements of 3 bytes"):
         p.append("copy", x=x, y=y, size=3)
     image = x.reshape(1, 2, 3, 4)
     with pytest.raises(ValueError, match="neighbours in memory"):
-        p.append("byte_pool", types=types[:2], q=q[:2], x=image, y=image, kernel=(1, 1), stride=(1, 1), before=(0, 0))
+        p.append("qpool", types=types[:2], q=q[:2], x=image, y=image, kernel=(1, 1), stride=(1, 1), before=(0, 0))

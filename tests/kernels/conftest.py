@@ -1,13 +1,13 @@
 import pytest
 
-from catalog import BYTE_PRODUCTS, using_byte_products
+from catalog import INT8_PRODUCTS, using_int8_products
 from fusedops import _core
 
 
-@pytest.fixture(params=BYTE_PRODUCTS)
+@pytest.fixture(params=INT8_PRODUCTS)
 def products(isa, request):
-    """With the processor's tiles or dot product of bytes, and without."""
-    with using_byte_products(request.param) as there:
+    """With the processor's tiles or int8 dot product, and without."""
+    with using_int8_products(request.param) as there:
         if not there and request.param != "words":
             pytest.skip(f"no {request.param} of bytes")
         yield request.param
@@ -16,7 +16,7 @@ def products(isa, request):
 @pytest.fixture(params=["tiles", "dots", "float32"])
 def bf16_products(isa, request):
     """By the processor's tiles, by its dot product of bfloat16, and by neither."""
-    with using_byte_products({"float32": "words"}.get(request.param, request.param)) as there:
+    with using_int8_products({"float32": "words"}.get(request.param, request.param)) as there:
         there = _core.has_bfloat16() == (request.param != "float32") and (there or request.param == "float32")
         if not there:
             pytest.skip(f"no {request.param} of bfloat16")

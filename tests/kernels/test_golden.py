@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import fusedops as fo
-from catalog import using_byte_products, using_isa
+from catalog import using_int8_products, using_isa
 from fusedops import _core
 
 ROOT = Path(fo.__file__).parent.parent
@@ -71,8 +71,8 @@ def test_every_variant_runs():
     sources = "\n".join(p.read_text() for p in (ROOT / "csrc").rglob("*.[ch]") if p.name != "table.h")
     ran = set(make("--ran").stdout.splitlines())
     elsewhere = {name for name, sets in REACHED_BY.items() if not set(sets) & set(fo.available_isas())}
-    with using_isa(fo.available_isas()[-1]), using_byte_products("tiles") as there:
-        elsewhere |= set() if there else {"gemm bytes by tiles"}
+    with using_isa(fo.available_isas()[-1]), using_int8_products("tiles") as there:
+        elsewhere |= set() if there else {"gemm int8 by AMX"}
     never = compiled(sources) - ran - elsewhere
     assert ran and not never, f"no golden case runs {sorted(never)}: add one to tests/golden/bits.py"
     assert not ran & elsewhere, f"these run after all: {sorted(ran & elsewhere)}"

@@ -1,4 +1,4 @@
-"""Tensors of 8 bits, and the fully connected layer on them: integers exact on every set, against NumPy."""
+"""Tensors of int8, and the fully connected layer on them: integers exact on every set, against NumPy."""
 
 import copy
 import inspect
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fusedops as fo
-from catalog import BYTE_PRODUCTS, using_byte_products
+from catalog import INT8_PRODUCTS, using_int8_products
 from fusedops import _core, reference
 from guard_pages import guarded
 from q_oracle import ACTIVATIONS, TYPES, Quantization, by_rows, bytes_of, check, ended, quantized
@@ -140,8 +140,8 @@ def test_same_bits_on_every_set(rng):
             before = fo.isa()
             for name in fo.available_isas():
                 fo.set_isa(name)
-                for kind in BYTE_PRODUCTS:
-                    with using_byte_products(kind):
+                for kind in INT8_PRODUCTS:
+                    with using_int8_products(kind):
                         ys.append(called(given, y_dtype))
             fo.set_isa(before)
             for y in ys[1:]:
@@ -150,7 +150,7 @@ def test_same_bits_on_every_set(rng):
 
 def test_largest_sums(isa, products):
     """All bits of 32: the worst bytes, as many as may be."""
-    k = _core.BYTE_STEPS
+    k = _core.Q_STEPS
     for x_value, zero, w_value in (255, 0, -128), (0, 255, -128), (255, 0, 127):
         x, w = np.full((2, k), x_value, np.uint8), np.full((3, k), w_value, np.int8)
         y = fo.qlinear(x, w, x_q=Quantization(1.0, zero), w_q=Quantization(1.0))

@@ -1,4 +1,4 @@
-"""Convolutions in 8 bits: integers exact on every set, against NumPy."""
+"""Convolutions in int8: integers exact on every set, against NumPy."""
 
 import copy
 import math

@@ -92,7 +92,7 @@ def test_convolutions(isa, products, threads, rng, shape):
 
 def test_the_longest_sums_fit(isa, products):
     """One more product may not: passes know the bound."""
-    k = _core.BYTE_STEPS_OF_ZEROS
+    k = _core.Q_STEPS_OF_ZEROS
     x, w = np.full((1, k), 255, np.uint8), np.full((1, k), 127, np.int8)
     assert (k + 1) * 255 * 255 > np.iinfo(np.int32).max >= k * 255 * 255
     y = linear(w, np.ones(1, F), None, np.int8([-128]), (1.0, 0), None, None)(x)

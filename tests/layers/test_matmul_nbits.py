@@ -198,6 +198,13 @@ def test_error_next_to_onnx_runtime(draw, bits, block, zeros):
     assert ours <= 1.1**2 * theirs
 
 
+@pytest.mark.parametrize("level", [0, 4])
+def test_weights_stay_where_products_may_be_of_bfloat16(draw, level):
+    proto, _ = network(512, 512, level=level)
+    x = draw(64, 512)
+    np.testing.assert_array_equal(fo.load_onnx(proto, precision="bfloat16")(x), fo.load_onnx(proto)(x))
+
+
 def test_large_blocks_are_not_rounded(draw):
     proto, (w,) = network(2000, 30, block=1024, level=4)
     x = draw(3, 2000)

@@ -95,9 +95,9 @@ def test_8_bits_that_differ_stop_the_benchmark(monkeypatch):
     monkeypatch.setattr(
         workloads.EightBits,
         "variants",
-        lambda self, a: made(self, a) | {"8 bits fused": lambda: np.full_like(made(self, a)["8 bits fused"](), 200)},
+        lambda self, a: made(self, a) | {"int8 fused": lambda: np.full_like(made(self, a)["int8 fused"](), 200)},
     )
-    with pytest.raises(ArithmeticError, match="depthwise_8_bits: 8 bits fused differs from float32 by"):
+    with pytest.raises(ArithmeticError, match="depthwise_8_bits: int8 fused differs from float32 by"):
         workloads.build("depthwise_8_bits")
 
 

@@ -14,11 +14,11 @@ report = pytest.importorskip("bench.report", reason="bench/ is in a checkout alo
 HERE = "Some processor (family 1, model 2), 2 logical processors"
 TIMES = {
     ("operation", "variant"): {"unfused": 2e-3, "folded": 1.5e-3, "fused": 1e-3},
-    ("network", "variant"): {"unfused": 8e-3, "folded": 7e-3, "fused": 6e-3, "8 bits fused": 3e-3},
+    ("network", "variant"): {"unfused": 8e-3, "folded": 7e-3, "fused": 6e-3, "int8 fused": 3e-3},
     ("file", "variant"): {"unfused": 5e-3, "fused": 2e-3},
     ("peer", "peer"): {"fusedops": 1e-3, "pytorch": 3e-3, "onnxruntime": 2e-3},
     ("threads", "number"): {1: 4e-3, 2: 3e-3},
-    ("eight_bits", "variant"): {"float32": 4e-3, "8 bits unfused": 3e-3, "8 bits fused": 1e-3},
+    ("eight_bits", "variant"): {"float32": 4e-3, "int8 unfused": 3e-3, "int8 fused": 1e-3},
 }
 NAMES = {
     "operation": ["conv3x3_64x56", "conv3x3_256x14"],
@@ -84,7 +84,7 @@ def test_runs_of_each_number_of_threads_keep_what_they_were_measured_with(tmp_pa
     one, two = file["threads"].values()
     assert (one["date"], one["commit"], one["versions"]) == ("2026-01-02", "0123456", {"numpy": "2.1"})
     assert (two["date"], two["commit"], two["versions"]) == ("2026-03-04", "abcdefg-dirty", {"numpy": "2.2"})
-    assert one["eight_bits"] == {"weenet_8_bits": {"float32": 4000, "8 bits unfused": 3000, "8 bits fused": 1000}}
+    assert one["eight_bits"] == {"weenet_8_bits": {"float32": 4000, "int8 unfused": 3000, "int8 fused": 1000}}
     report.publish(report.Run(run_of(day="2026-05-06", factor=2)), path)
     again = json.loads(path.read_text())["threads"]
     assert again["2"] == two and again["1"]["date"] == "2026-05-06"

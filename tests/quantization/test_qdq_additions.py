@@ -7,7 +7,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 import fusedops as fo
-from catalog import BYTE_PRODUCTS, using_byte_products
+from catalog import INT8_PRODUCTS, using_int8_products
 from fusedops.graph.inference import cost
 from q_oracle import bytes_of
 from qdq_net import Net, runtime
@@ -27,7 +27,7 @@ SHAPES = {  # of x, outputs, kernel, groups
 
 @pytest.fixture(autouse=True)
 def cheap(monkeypatch):
-    """8 bits are worth it for every layer, on every machine."""
+    """int8 are worth it for every layer, on every machine."""
     monkeypatch.setattr(cost, "unquantized", lambda *shapes: 0.5)
 
 
@@ -44,7 +44,7 @@ def same(proto, *arrays, steps):
     assert off.max(initial=0) <= 1 and np.count_nonzero(off) <= max(2, off.size // 200)
     assert len(np.unique(y)) > 30
     left = [kind for kind in kinds(model, *arrays) if kind != "copy"]
-    assert left == steps and "byte_binary" in kinds(alone, *arrays)
+    assert left == steps and "qbinary" in kinds(alone, *arrays)
     return model
 
 
@@ -66,10 +66,10 @@ def block(shape, oc, kernel, groups, types, first, activation=None):
     return net.model({"x": (types[0], shape), "r": (types[2], size)}, y, types=types[3:]), size
 
 
-@pytest.mark.parametrize("products", BYTE_PRODUCTS)
+@pytest.mark.parametrize("products", INT8_PRODUCTS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_same_integers(isa, threads, rng, shape, products):
-    with using_byte_products(products) as there:
+    with using_int8_products(products) as there:
         if not there and products != "words":
             pytest.skip(f"no {products} of bytes")
         for i in range(4):

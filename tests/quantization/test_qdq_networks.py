@@ -1,4 +1,4 @@
-"""Networks of 8 bits: one step for what exporters write as several nodes, with the integers of ONNX Runtime."""
+"""Networks of int8: one step for what exporters write as several nodes, with the integers of ONNX Runtime."""
 
 import numpy as np
 import pytest
@@ -9,21 +9,21 @@ from onnx import helper
 from onnx.parser import parse_model
 
 import fusedops as fo
-from catalog import using_byte_products
+from catalog import using_int8_products
 from fusedops import _core
 from fusedops.graph.inference import cost
 from qdq_net import Net, runtime
 
 
 @pytest.fixture
-def priced():
-    """For tests of prices themselves."""
+def costed():
+    """For tests of costs themselves."""
 
 
 @pytest.fixture(autouse=True)
 def cheap(request, monkeypatch):
-    """8 bits are worth it for every layer, on every machine."""
-    if "priced" not in request.fixturenames:
+    """int8 are worth it for every layer, on every machine."""
+    if "costed" not in request.fixturenames:
         monkeypatch.setattr(cost, "unquantized", lambda *shapes: 0.5)
 
 
@@ -79,15 +79,15 @@ def test_a_convolution_is_one_step(shape, oc, kernel, groups, attrs, residual, d
 
 
 @pytest.mark.parametrize("dots", [True, False], ids=["dot", "no-dot"])
-def test_a_layer_is_in_8_bits_where_that_is_no_slower(priced, dots):
+def test_a_layer_is_in_8_bits_where_that_is_no_slower(costed, dots):
     """Without a dot product, Winograd's algorithm in float32 wins where the kernel is 3x3."""
     if "avx2" not in fo.available_isas():
-        pytest.skip("prices are tested on sets of x86-64")
+        pytest.skip("costs are tested on sets of x86-64")
     net = Net()
     q = net.quantize(net.add("Conv", net.dequantize("x"), net.weights(64, 64, 3, 3), net.bias(64), pads=[1] * 4), 0.11)
     y = net.quantize(net.add("Conv", net.dequantize(q, 0.11), net.weights(128, 64, 1, 1), net.bias(128)), 0.2)
     proto, x = net.model({"x": (np.uint8, (1, 64, 56, 56))}, y, types=[np.uint8]), some_bytes((1, 64, 56, 56), np.uint8)
-    with using_byte_products("dots" if dots else "words"):
+    with using_int8_products("dots" if dots else "words"):
         fast = _core.has_dot_product()
         model = fo.load_onnx(proto)
         assert kinds(model, x) == ["qconv2d"] * 2 if fast else ["convert", "conv2d", "convert", "qconv2d"]
@@ -273,7 +273,7 @@ def test_pools(isa, threads, c, q):
         agree(
             net,
             y,
-            ["byte_pool", "copy"] if c > 1 and op[0] != "G" else kinds_of(net, y, x, out),
+            ["copy", "qpool"] if c > 1 and op[0] != "G" else kinds_of(net, y, x, out),
             [x],
             dtype=np.int8 if len(out) > 2 else np.uint8,
         )
@@ -283,7 +283,7 @@ def kinds_of(net, y, x, q):
     """Where no copy is needed, or one alone."""
     proto = net.model({"x": (x.dtype, x.shape)}, y, types=[np.int8 if len(q) > 2 else np.uint8], opset=18)
     found = sorted(set(kinds(fo.load_onnx(proto), x)))
-    assert found in (["byte_pool"], ["byte_pool", "copy"])
+    assert found in (["qpool"], ["copy", "qpool"])
     return found
 
 
@@ -308,7 +308,7 @@ def test_sums_and_products(isa, threads, op, shape, other):
         proto = net.model(inputs, y, types=[kinds_[2]])
         model = fo.load_onnx(proto)
         same_bytes(model(*arrays), runtime(proto, *arrays, fused=False)[0])
-        assert "byte_binary" in kinds(model, *arrays) and not {"binary", "convert"} & {*kinds(model, *arrays)}
+        assert "qbinary" in kinds(model, *arrays) and not {"binary", "convert"} & {*kinds(model, *arrays)}
 
 
 @pytest.mark.parametrize("n", [1, 63, 1000])
@@ -363,7 +363,7 @@ def test_a_mean_without_its_axes():
     net, x = Net(), some_bytes((2, 5, 6, 6), np.uint8)
     y = net.add("ReduceMean", net.dequantize("x", *A), np.int64([2, 3]), keepdims=0)
     y = net.quantize(net.add("MatMul", net.between(y, *B), net.weights(5, 4, axis=1)), *C)
-    agree(net, y, ["byte_pool", "copy", "qlinear"], [x])
+    agree(net, y, ["qpool", "copy", "qlinear"], [x])
 
 
 # ---- quantised as they come --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Networks in 8 bits: ranges, channels made alike, the choice of layers, what the outputs lose, files and errors."""
+"""Networks in int8: ranges, channels made alike, the choice of layers, what the outputs lose, files and errors."""
 
 import itertools
 import pickle
@@ -11,7 +11,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
 import fusedops as fo
-from catalog import BYTE_PRODUCTS, using_byte_products, using_isa
+from catalog import INT8_PRODUCTS, using_int8_products, using_isa
 from fusedops import _core, cli
 from fusedops.benchmark import report
 from fusedops.graph.frontends import native
@@ -105,7 +105,7 @@ def decibels(y, moved):
 
 @pytest.fixture
 def cheap(monkeypatch):
-    """8 bits are worth it for every layer, on every machine."""
+    """int8 are worth it for every layer, on every machine."""
     monkeypatch.setattr(choice, "cost_of", lambda node, shapes, layer: choice.Cost(1e3, 1e7))
     monkeypatch.setattr(layer_costs, "unquantized", lambda *shapes: 0.5)
 
@@ -374,7 +374,7 @@ def test_the_choice_is_the_cheapest(seed):
     ],
 )
 def test_a_layer_between_floats_pays_for_its_conversion(gains, chosen):
-    """In conversions; what a layer in 8 bits writes may be floats for nothing."""
+    """In conversions; what a layer in int8 writes may be floats for nothing."""
     way = _core.convert_nanoseconds(1000)
     costs = [choice.Cost(max(-g, 0) * way, max(g, 0) * way) for g in gains]
     graph, costs, shapes = row_of(costs)
@@ -401,11 +401,11 @@ def test_what_may_stay_bytes_between_layers():
         assert choice.taken(node, shapes) == reads
 
 
-@pytest.mark.parametrize("kind", BYTE_PRODUCTS)
+@pytest.mark.parametrize("kind", INT8_PRODUCTS)
 @pytest.mark.parametrize("make", [images, rows])
 def test_never_slower_than_float32(make, isa, kind):
     """By the nanoseconds that are predicted, conversions among them."""
-    with using_byte_products(kind):
+    with using_int8_products(kind):
         model = fo.load_onnx(make())
         done = model.quantize(samples_of(model, 1, 64)).explain().quantized
     assert done.ns <= done.float_ns and done.gain >= 1
@@ -458,7 +458,7 @@ def test_predictions_depend_on_what_the_processor_has():
     for isa, kind in ("avx512", "tiles"), *itertools.product(("avx2", "neon"), ("dots", "words")):
         if isa not in fo.available_isas():
             continue
-        with using_isa(isa), using_byte_products(kind) as there:
+        with using_isa(isa), using_int8_products(kind) as there:
             if not there:
                 continue
             float_ns, ns, _ = layer._nanoseconds((1, 28, 28), (28, 28), 0, 0)
@@ -540,7 +540,7 @@ def test_networks_that_have_no_way_to_8_bits(cheap):
     with pytest.raises(ValueError, match="quantised already"):
         model.quantize([X]).quantize([X])
     net = Net("n", 64)
-    with pytest.raises(ValueError, match="no layer that can go to 8 bits"):
+    with pytest.raises(ValueError, match="no layer that can go to int8"):
         fo.load_onnx(net.proto(net.node("Relu", ["x"], "only"))).quantize([X])
 
 
@@ -587,9 +587,9 @@ def test_the_command_writes_a_network(files, cheap, capsys):
     command = ["quantize", f"{folder}/rows.onnx", f"{folder}/x.npz", "-o", f"{folder}/rows.fo", "--keep", "third"]
     assert cli.main(command) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("2 of 3 layers in 8 bits") and "kept, as was asked" in shown and "dB" in shown
+    assert shown.startswith("2 of 3 layers in int8") and "kept, as was asked" in shown and "dB" in shown
     assert re.search(
-        r"^float32 .*\n8 bits .*\n(?:.*\n)?8 bits: \d+\.\d\d times as fast as float32, by the medians$",
+        r"^float32 .*\nint8 .*\n(?:.*\n)?int8: \d+\.\d\d times as fast as float32, by the medians$",
         shown,
         re.MULTILINE,
     )

@@ -17,7 +17,7 @@
 
 #include "../../csrc/simd/lanes.h"
 #define FO_STRING(a) TEXT(a)
-#include "../../csrc/simd/bytes.h"
+#include "../../csrc/simd/int8.h"
 
 enum { MORE = 2 * VL, IN = (VL * VL + 4 * VL + 1) / 2 * 2, OUT = VL * VL + 4 * VL + 2 * MORE };
 

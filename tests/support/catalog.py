@@ -525,19 +525,19 @@ def using_isa(name):
         fo.set_isa(before)
 
 
-BYTE_PRODUCTS = {"tiles": (True, True), "dots": (True, False), "words": (False, False)}
+INT8_PRODUCTS = {"tiles": (True, True), "dots": (True, False), "words": (False, False)}
 
 
 @contextmanager
-def using_byte_products(kind):
-    """Tiles of bytes, dot products or neither, as far as the set in use has them: whether it has."""
-    before = _core.dot_product(), _core.tiles()
-    dots, tiles = BYTE_PRODUCTS[kind]
-    _core.set_dot_product(dots), _core.set_tiles(tiles)
+def using_int8_products(kind):
+    """AMX tiles, dot products or neither, as far as the set in use has them: whether it has."""
+    before = _core.dot_product(), _core.uses_amx()
+    dots, tiles = INT8_PRODUCTS[kind]
+    _core.set_dot_product(dots), _core.set_amx(tiles)
     try:
-        yield (_core.has_dot_product(), _core.has_tiles()) == BYTE_PRODUCTS[kind]
+        yield (_core.has_dot_product(), _core.has_amx()) == INT8_PRODUCTS[kind]
     finally:
-        _core.set_dot_product(before[0]), _core.set_tiles(before[1])
+        _core.set_dot_product(before[0]), _core.set_amx(before[1])
 
 
 def python(code, **environment):

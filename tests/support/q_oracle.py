@@ -1,4 +1,4 @@
-"""What 8 bits have to be, in NumPy: sums of integers, then the epilogue's operations of floats in their order."""
+"""What int8 have to be, in NumPy: sums of integers, then the epilogue's operations of floats in their order."""
 
 import numpy as np
 

@@ -5,7 +5,7 @@
 #ifndef FO_DEPTHWISE_BANDS_H
 #define FO_DEPTHWISE_BANDS_H
 
-#include "tile.h"
+#include "dw_tile.h"
 
 /* Columns of a band: three rows of sums, all taps and a vector of x fit 32 registers. */
 enum { DW_BAND = 7 };

@@ -5,7 +5,7 @@
 #ifndef FO_DEPTHWISE_LINE_H
 #define FO_DEPTHWISE_LINE_H
 
-#include "tile.h"
+#include "dw_tile.h"
 
 enum { DW_COLS = 4 };
 

@@ -2,7 +2,7 @@
 #ifndef FO_DEPTHWISE_PLANES_H
 #define FO_DEPTHWISE_PLANES_H
 
-#include "walk.h"
+#include "dw_walk.h"
 
 /* Rows of a buffer whose sums are finished later; walks of a row. */
 enum { DW_BUFFER_ROWS = 16, DW_PLACES = 8 };

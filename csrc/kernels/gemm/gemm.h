@@ -1,7 +1,7 @@
 /* C = epilogue(A B), with sums of any length. */
-#include "walk.h"
-#include "long.h"
-#include "dots.h"
+#include "macro_kernel.h"
+#include "blocked_sum.h"
+#include "gemv_dot.h"
 
 void FO_NAME(fo_gemm)(const fo_gemm_args *g) {
     if (!g->m || !g->n) return;
@@ -14,7 +14,7 @@ void FO_NAME(fo_gemm)(const fo_gemm_args *g) {
 }
 
 /* Weights in blocks as a panel of floats. */
-void FO_NAME(fo_unpack)(const fo_bits *w, ptrdiff_t k, ptrdiff_t column, float *to) {
+void FO_NAME(fo_unpack)(const fo_blockwise *w, ptrdiff_t k, ptrdiff_t column, float *to) {
     const fo_gemm_args g = {.bits = w, .k = k, .column = column};
-    bits_steps(&g, (tile_shape){0, NV, false, FO_BITS, FO_F32}, NULL, NULL, 0, to);
+    blockwise_steps(&g, (tile_shape){0, NV, false, FO_BLOCKWISE, FO_F32}, NULL, NULL, 0, to);
 }

@@ -10,12 +10,12 @@
  */
 #include "../../simd/lanes.h"
 
-enum { MOST_COLUMNS = 3, NARROW_BLOCKS = 4 };
+enum { MAX_COLUMNS = 3, NARROW_BLOCKS = 4 };
 _Static_assert((int)VL <= LINE_FLOATS, "a line has whole vectors");
 
 /* VL rows from a on, and the next steps of B: VL of them, or (not all) fewer. */
 INLINE void narrow_steps(const fo_gemm_args *g, const int n, const bool all, const float *a, const float *b,
-                         ptrdiff_t steps, vf sums[MOST_COLUMNS]) {
+                         ptrdiff_t steps, vf sums[MAX_COLUMNS]) {
     vf t[VL];
     if (all)
         v_load_transposed(t, a, g->lda);
@@ -43,7 +43,7 @@ static __attribute__((noinline)) void narrow_end(const fo_gemm_args *g, const fl
 
 /* `blocks` blocks of rows from i on, of which the first `done` rows are there already. */
 INLINE void narrow_rows(const fo_gemm_args *g, const int n, const int blocks, ptrdiff_t i, ptrdiff_t done) {
-    vf sums[NARROW_BLOCKS][MOST_COLUMNS];
+    vf sums[NARROW_BLOCKS][MAX_COLUMNS];
     UNROLL_FOR (int q = 0; q < blocks; q++)
         UNROLL_FOR (int j = 0; j < n; j++)
             sums[q][j] = g->start ? v_load_strided(g->start + (i + q * VL) * g->lds + j, g->lds, VL)
@@ -85,7 +85,7 @@ NARROW(3)
  * around them. */
 INLINE bool gemm_narrow(const fo_gemm_args *g) {
     static void (*const of_columns[])(const fo_gemm_args *) = {narrow_1, narrow_2, narrow_3};
-    const bool fits = !IS_SCALAR && g->n <= MOST_COLUMNS && g->m >= VL && g->k >= FO_NARROW_STEPS(g->n);
+    const bool fits = !IS_SCALAR && g->n <= MAX_COLUMNS && g->m >= VL && g->k >= FO_NARROW_STEPS(g->n);
     /* without what is beyond the last column */
     const bool read = (g->form == FO_ROWS && g->b_type == FO_F32) || g->form == FO_B_PACKING;
     if (!fits || !read || g->accum2 || g->ep.transposed || g->ep.channel_rows) return false;

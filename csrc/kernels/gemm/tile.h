@@ -20,7 +20,7 @@
 typedef struct {
     int mr, nv;
     bool half;
-    fo_form form;  /* FO_ROWS, FO_A_TABLE, FO_B_TABLE, FO_BITS */
+    fo_form form;  /* FO_ROWS, FO_A_TABLE, FO_B_TABLE, FO_BLOCKWISE */
     fo_dtype type; /* of B */
 } tile_shape;
 

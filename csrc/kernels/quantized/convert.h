@@ -55,7 +55,7 @@ INLINE void fill_bytes(ptrdiff_t n, vi value, uint8_t *y) {
 }
 
 /* kw pixels of an image row from column w on. */
-INLINE void patch_row(const fo_byte_patches *p, const uint8_t *x, ptrdiff_t w, vi mask, vi zero, uint8_t *to) {
+INLINE void patch_row(const fo_qpatches *p, const uint8_t *x, ptrdiff_t w, vi mask, vi zero, uint8_t *to) {
     const bool dense = p->dilation_w == 1 && p->sw == p->c;
     ptrdiff_t j = 0;
     if (dense) {
@@ -74,7 +74,7 @@ INLINE void patch_row(const fo_byte_patches *p, const uint8_t *x, ptrdiff_t w, v
     }
 }
 
-static void patches(const fo_byte_patches *p, ptrdiff_t pixel, uint8_t *row) {
+static void patches(const fo_qpatches *p, ptrdiff_t pixel, uint8_t *row) {
     const vi mask = flips(p->flip), zero = flips(p->zero);
     const ptrdiff_t image = pixel / (p->oh * p->ow), at = pixel % (p->oh * p->ow);
     const ptrdiff_t w = at % p->ow * p->stride_w - p->left, bytes = p->kw * p->c;

@@ -74,7 +74,7 @@ INLINE void transform_columns(const int stride, const int m, const int height, c
     const int n = values_of(stride, height);
     walk y = walk_from(to, g->mid.row);
     for (; count > 0; count--) {
-        vf d[MOST_VALUES];
+        vf d[MAX_VALUES];
         load_column(n, all, g, &x, lanes, d);
         input_transform(stride, m, height, d);
         store_all(n, &y, d);
@@ -118,7 +118,7 @@ INLINE void transpose_block(const input_columns *g, ptrdiff_t c, ptrdiff_t w, fl
 INLINE void columns_nchw(const int stride, const int m, const int height, const input_columns *g, ptrdiff_t q,
                          ptrdiff_t end) {
     const bool all = g->lo == 0 && g->hi == values_of(stride, height);
-    alignas(64) float block[MOST_VALUES * VL * VL];
+    alignas(64) float block[MAX_VALUES * VL * VL];
     for (ptrdiff_t c0 = 0; c0 < g->channels; c0 += LINE_FLOATS)
         for (ptrdiff_t at = q, next; at < end; at = next) {
             const float *x = g->x.data + c0 * g->x.sc + g->lo * g->x.sh + g->w + at;
@@ -191,7 +191,7 @@ INLINE void transform_row(const int stride, const int m, const int width, const 
     for (ptrdiff_t t = 0; t < outer; t++) {
         walk from = walk_from(g->mid + t * mid_tile, g->ld), to = walk_from(g->v + t * g->ldv, g->position);
         for (ptrdiff_t i = 0; i < inner; i++) {
-            vf d[MOST_VALUES];
+            vf d[MAX_VALUES];
             load_all(values_of(stride, width), &from, d);
             input_transform(stride, m, width, d);
             store_row(stride, width, g, &to, d);
@@ -250,7 +250,7 @@ static void strip_rows(const fo_winograd_input_args *g, int width, ptrdiff_t til
 void FO_NAME(fo_winograd_input)(const fo_winograd_input_args *g) {
     FO_RAN("winograd by strips");
     const ptrdiff_t step = g->stride * g->tile, tiles = FO_WINOGRAD_STRIP / step;
-    alignas(64) float strip[MOST_VALUES * STRIP_ROW];
+    alignas(64) float strip[MAX_VALUES * STRIP_ROW];
     for (ptrdiff_t c = 0; c < g->channels; c += VL) {
         input_columns all = columns_of(g, c, fewer(g->channels - c, VL), (one_sided){strip, VL, STRIP_ROW});
         const ptrdiff_t end = all.columns;

@@ -23,7 +23,7 @@ INLINE void restore_row(const int stride, const int m, const int width, const ou
     for (ptrdiff_t t = 0; t < outer; t++) {
         walk from = walk_from(g->products + t * g->ldp, g->position), to = walk_from(g->mid + t * mid_tile, g->ld);
         for (ptrdiff_t i = 0; i < inner; i++) {
-            vf d[MOST_VALUES];
+            vf d[MAX_VALUES];
             load_all(points_of(stride, width), &from, d);
             output_transform(stride, m, width, d);
             store_all(width, &to, d);
@@ -62,7 +62,7 @@ INLINE void columns_direct(const int stride, const int m, const int height, cons
         walk from = walk_from(g->mid.p + q * g->mid.ld, g->mid.row), y = walk_from(g->y.data + q * g->y.sw, g->y.sh);
         const float *r = g->r.data ? g->r.data + q * g->r.sw : NULL;
         for (ptrdiff_t o = 0; o < channels; o += VL) {
-            vf d[MOST_VALUES];
+            vf d[MAX_VALUES];
             restore_column(stride, m, height, &from, g->bias ? v_load(g->bias + o) : v_zero(), d);
             if (r)
                 UNROLL_FOR (int i = 0; i < height; i++) d[i] = v_add(d[i], v_load(r + i * g->r.sh + o));
@@ -86,7 +86,7 @@ INLINE void columns_by_block(const int stride, const int m, const int height, co
         for (ptrdiff_t p = 0; p < columns; p++, walk_on(&from, g->mid.ld), walk_on(&to, VL)) {
             if (!nhwc && p < lanes)
                 UNROLL_FOR (int i = 0; i < height; i++) __builtin_prefetch(y + p * g->y.sc + i * g->y.sh, 1);
-            vf d[MOST_VALUES];
+            vf d[MAX_VALUES];
             restore_column(stride, m, height, &from, bias, d);
             store_all(height, &to, d);
         }
@@ -168,7 +168,7 @@ static void strip_rows_back(const fo_winograd_output_args *g, int width, ptrdiff
 
 void FO_NAME(fo_winograd_output)(const fo_winograd_output_args *g) {
     const ptrdiff_t tiles = FO_WINOGRAD_STRIP / g->tile;
-    alignas(64) float strip[MOST_VALUES * STRIP_ROW];
+    alignas(64) float strip[MAX_VALUES * STRIP_ROW];
     for (ptrdiff_t o = 0; o < g->channels; o += VL)
         for (ptrdiff_t t = 0; t * g->tile < g->columns; t += tiles) {
             const ptrdiff_t count = clamped(g->count - t, 0, tiles), q = t * g->tile;

@@ -40,7 +40,7 @@ INLINE double differences(const int m, const int k, const double p) {
     case stride * 64 + m * 8 + s: { enum { STRIDE = stride, TILE = m, SIZE = s }; statement; } break;
 
 /* Of s outputs along an axis: inputs, and as many values that they become; points. */
-enum { MOST_VALUES = 9 };
+enum { MAX_VALUES = 9 };
 INLINE int values_of(const int stride, const int s) { return stride * (s - 1) + 3; }
 INLINE int points_of(const int stride, const int s) { return s + 3 - stride; }
 
@@ -81,7 +81,7 @@ static void strided_filter_row(int m, int i, double row[3]) {
 /* u[p * position + o] = (filter g filter^T)[p] of NR output channels o, from g[9][NR]. In double, rounded once. */
 INLINE void filter_weights(const int n, double (*filter)[3], const float *restrict g, float *restrict u,
                            ptrdiff_t position) {
-    double rows[MOST_VALUES][3][NR];
+    double rows[MAX_VALUES][3][NR];
     for (int i = 0; i < n; i++)
         for (int j = 0; j < 3; j++)
             for (int o = 0; o < NR; o++)
@@ -95,7 +95,7 @@ INLINE void filter_weights(const int n, double (*filter)[3], const float *restri
 }
 
 void FO_NAME(fo_winograd_weights)(int stride, int m, const float *restrict g, float *restrict u, ptrdiff_t position) {
-    double filter[MOST_VALUES][3];
+    double filter[MAX_VALUES][3];
     const int n = values_of(stride, m);
     for (int i = 0; i < n; i++) (stride == 1 ? filter_row : strided_filter_row)(m, i, filter[i]);
     filter_weights(n, filter, g, u, position);

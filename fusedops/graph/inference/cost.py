@@ -1,4 +1,4 @@
-"""Predicted nanoseconds of layers in float32 and in 8 bits, of which only the ratios count."""
+"""Predicted nanoseconds of layers in float32 and in int8, of which only the ratios count."""
 
 import math
 
@@ -11,7 +11,7 @@ from ..operators.registry import OPERATORS
 
 
 def of_layer(node, x, y, layer):
-    """(float32, 8 bits) of a layer for the shapes of its input and its result; `layer`: the Conv2d of a convolution."""
+    """(float32, int8) of a layer for the shapes of its input and its result; `layer`: the Conv2d of a convolution."""
     if "Conv" not in node.op:
         return _core.linear_nanoseconds(math.prod(x[:-1]), y[-1], x[-1])[:2]
     _, _, pads = _window(node, x, layer._weights_shape())
@@ -42,7 +42,7 @@ def _multiply_adds(node, shapes):
 
 
 def unquantized(node, x, y, w):
-    """How many times as fast a layer between bytes is in float32, its conversions counted, as in 8 bits."""
+    """How many times as fast a layer between bytes is in float32, its conversions counted, as in int8."""
     layer = None
     if "Conv" in node.op:
         strides, dilations, _ = _window(node, x, w)

@@ -6,7 +6,7 @@ from ..operators.registry import OPERATORS
 
 
 def evaluate(node, inputs, residual=None, graphs=None):
-    """The results of a node as a list of arrays: ``activation(op(inputs) + residual)``, in 8 bits where the node says
+    """The results of a node as a list of arrays: ``activation(op(inputs) + residual)``, in int8 where the node says
     so; ValueError where its inputs or attributes have none. `graphs` runs those inside the node; None: node by node."""
     record = OPERATORS[node.op]
     try:

@@ -44,8 +44,8 @@ class Evaluated(NamedTuple):
 
 class QuantizedLayer(NamedTuple):
     """A layer of a network that was quantised. `bits`: 8 or 4, or 32 where it stayed float32, and `reason` why; `snr`: the
-    signal to noise of its products in 8 bits, in decibels, None where that was not measured; `ns` and `float_ns`: the
-    nanoseconds that it is predicted to take in 8 bits and in float32, of which only the ratio counts."""
+    signal to noise of its products in int8, in decibels, None where that was not measured; `ns` and `float_ns`: the
+    nanoseconds that it is predicted to take in int8 and in float32, of which only the ratio counts."""
 
     node: str
     op: str
@@ -57,7 +57,7 @@ class QuantizedLayer(NamedTuple):
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast it is in 8 bits, by the prediction."""
+        """How many times as fast it is in int8, by the prediction."""
         return self.float_ns / self.ns if self.ns and self.float_ns else None
 
 
@@ -87,7 +87,7 @@ class Quantized(NamedTuple):
 
     @property
     def changed_gain(self) -> float:
-        """How many times as fast the layers in 8 bits are, by the prediction, without conversions."""
+        """How many times as fast the layers in int8 are, by the prediction, without conversions."""
         changed = [n for n in self.layers if n.bits == 8 and n.ns and n.float_ns]
         return sum(n.float_ns or 0 for n in changed) / sum(n.ns or 0 for n in changed) if changed else 1.0
 
@@ -113,7 +113,7 @@ class Quantized(NamedTuple):
     @property
     def _count(self) -> str:
         few = [layer.bits for layer in self.layers if layer.bits < 32]
-        return f"{len(few)} of {len(self.layers)} layers in {min(few, default=8)} bits"
+        return f"{len(few)} of {len(self.layers)} layers in int{min(few, default=8)}"
 
     def __str__(self):
         network = "" if self.network_gain is None else f", the whole network {self.network_gain:.2f} times"
@@ -127,7 +127,7 @@ class Quantized(NamedTuple):
             (
                 layer.node,
                 layer.op,
-                f"{layer.bits} bits" if layer.bits < 32 else "float32",
+                f"int{layer.bits}" if layer.bits < 32 else "float32",
                 _number(layer.snr, ".1f"),
                 _number(layer.gain, ".2f"),
                 layer.reason,

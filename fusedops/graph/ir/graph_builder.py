@@ -21,7 +21,7 @@ class GraphBuilder:
         raise ValueError("no file of this kind has images in blocks of channels")
 
     def has_few_bits(self, value):
-        """Whether a value is a constant of 4 bits in the file, which 8 bits hold here."""
+        """Whether a value is a constant of 4 bits in the file, which int8 hold here."""
         return False
 
     def fresh(self, name):

@@ -140,7 +140,7 @@ def lower_pool(kind):
             x_q, y_q = (tuple(node.attrs.get(name) or (1.0, 0)) for name in ("x_q", "y_q"))
             more |= {"types": (x.dtype, y.dtype), "q": (x_q, y_q)}
         p.add(
-            "byte_pool" if of_bytes else kind,
+            "qpool" if of_bytes else kind,
             node,
             x=x,
             y=y,

@@ -189,7 +189,7 @@ def _type_of(place):
     return lambda node, inputs, i: inputs[place].dtype
 
 
-_BYTES = "no kernel of its own: fusion makes a layer of 8 bits of it"
+_BYTES = "no kernel of its own: fusion makes a layer of int8 of it"
 _CONVERTED = "float32 and bytes, one constant scale"
 RECORDS = {
     "com.microsoft.GatherBlockQuantized": Operator(

@@ -76,7 +76,7 @@ def dynamic(x):
 
 
 def requantized(x):
-    """x as it is in 8 bits."""
+    """x as it is in int8."""
     q, scale, zero = dynamic(x)
     return (q.astype(np.float32) - zero) * scale
 
@@ -333,7 +333,7 @@ def _lower_pair(name):
         if any(n != 1 and s == 1 and t not in (0, 1) for n, s, t in zip(shape, y.strides, b.strides, strict=True)):
             return False
         p.add(
-            "byte_binary",
+            "qbinary",
             node,
             name=name,
             types=_types(a, b, y),
@@ -355,7 +355,7 @@ def _mean(evaluate):
     return run
 
 
-MOST_POINTS = (2**31 - 1) // 255  # of a mean whose sum of bytes fits 32 bits
+MAX_POINTS = (2**31 - 1) // 255  # of a mean whose sum of bytes fits 32 bits
 
 
 def _lower_mean(p: LoweringContext, node):
@@ -363,7 +363,7 @@ def _lower_mean(p: LoweringContext, node):
     if len(shape) not in (3, 4):
         return False
     windows_ = node if "kernel_shape" in node.attrs else replace(node, attrs=node.attrs | {"kernel_shape": shape[2:]})
-    if math.prod(windows_.attrs["kernel_shape"]) > MOST_POINTS:
+    if math.prod(windows_.attrs["kernel_shape"]) > MAX_POINTS:
         return False
     return pool.lower_pool("avg_pool")(p, windows_)
 
@@ -415,9 +415,9 @@ RECORDS = {
     ),
     "QuantizedAdd": _between(_pair(np.add), broadcast_shape, _lower_pair("add")),
     "QuantizedAveragePool": _between(_mean(pool.average_pool), pool.pool_shape, _lower_mean),
-    "QuantizedConv": _quantized_layer(_conv, _conv_shape, _lower_conv, "convolution of 8 bits"),
+    "QuantizedConv": _quantized_layer(_conv, _conv_shape, _lower_conv, "convolution of int8"),
     "QuantizedGlobalAveragePool": _between(_mean(pool.whole_mean), pool.whole_shape, _lower_mean),
-    "QuantizedLinear": _quantized_layer(_linear, _linear_shape, _lower_linear, "product of 8 bits"),
+    "QuantizedLinear": _quantized_layer(_linear, _linear_shape, _lower_linear, "product of int8"),
     "QuantizedMul": _between(_pair(np.multiply), broadcast_shape, _lower_pair("mul")),
     "QuantizedSub": _between(_pair(np.subtract), broadcast_shape, _lower_pair("sub")),
 }

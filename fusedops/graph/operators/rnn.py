@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from ... import activations
-from ..._core import BYTE_STEPS_OF_ZEROS
+from ..._core import Q_STEPS_OF_ZEROS
 from ...dynamic_lstm import Weights, dynamic_lstm
 from ...recurrent import GRU, LSTM, RNN
 from ..ir.float16 import as_float16_weights
@@ -215,7 +215,7 @@ def _lower_dynamic(p: LoweringContext, node):
         or gates[1:] != (1, 0)
         or not node.attrs.get("clip", 1) > 0
         or node.attrs.get("input_forget", 0)
-        or max(w.shape[2], r.shape[2]) > BYTE_STEPS_OF_ZEROS
+        or max(w.shape[2], r.shape[2]) > Q_STEPS_OF_ZEROS
     ):
         return False
 
@@ -229,7 +229,7 @@ def _lower_dynamic(p: LoweringContext, node):
 
 
 def _rows_of_int8(w, scale, zero):
-    """Weights of 8 bits, (directions, rows, inputs), with one scale and zero point a direction or a row."""
+    """Weights of int8, (directions, rows, inputs), with one scale and zero point a direction or a row."""
     rows = w.reshape(-1, w.shape[2])
     scale, zero = (
         a if a is None else np.broadcast_to(a.reshape(len(w), -1), w.shape[:2]).reshape(-1) for a in (scale, zero)
@@ -382,7 +382,7 @@ RECORDS = {
     "DynamicLSTM": Operator(
         _dynamic_lstm,
         Inference(_dynamic_shape, dtype=always(np.float32)),
-        Kernel(_lower_dynamic, "constant weights of 8 bits, functions of the gates that layers have"),
+        Kernel(_lower_dynamic, "constant weights of int8, functions of the gates that layers have"),
         None,
     ),
     "GRU": _sequence(_gru_step, "Sigmoid", "Tanh", count=3),

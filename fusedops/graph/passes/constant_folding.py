@@ -1,5 +1,5 @@
 """Constant folding: a node whose inputs are all constant is computed now. One that has no result stays, for the plan to
-say why. Quantised constants stay until layers of 8 bits have taken their weights from them. Of a large result that is
+say why. Quantised constants stay until layers of int8 have taken their weights from them. Of a large result that is
 one part over and over, such as that of Expand, the part is kept."""
 
 import numpy as np

@@ -5,7 +5,7 @@ import numpy as np
 from ..ir.graph import Node, unique
 from ..operators.onnx_sequences import parts_of
 
-MOST_PARTS = 256  # of a split that is resolved
+MAX_PARTS = 256  # of a split that is resolved
 
 
 def resolve(graph, known):
@@ -81,7 +81,7 @@ def _split(work, node, elements):
         sizes = parts_of(x.shape[axis], sizes)
     except (IndexError, ValueError):
         return None  # which the node itself says when it runs
-    if not 0 < len(sizes) <= MOST_PARTS:
+    if not 0 < len(sizes) <= MAX_PARTS:
         return None
     parts = [unique(f"{node.output}.{i}", work.values) for i in range(len(sizes))]
     work.add("Split", node, [node.inputs[0], work.constant(f"{node.name}.split", sizes)], parts, axis=axis)

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from ... import _core
+from ...layers import _Layer
 from ..ir.explanation import Refusal
 from ..ir.symbolic import concrete, guard
 from ..steps.step import Step
@@ -20,8 +21,18 @@ _NO_PRODUCT = "the processor has no product of bfloat16 for it"
 
 def run(builder, steps):
     """Lets steps multiply in bfloat16, in place; the report of those that could and do not."""
-    inner = [step for step in steps if step.kind in _INNER]
+    inner = [step for step in steps if step.kind in _INNER and _is_of_floats(step)]
     return _layers(builder, steps) + [refusal for step in inner for refusal in _inner(builder, step)]
+
+
+def _is_of_floats(step):
+    """Whether a step has weights of floats, or none: int8 and those in blocks stay as they are."""
+    layer = step.arguments.get("layer")
+    return layer is None or isinstance(layer, _Layer)
+
+
+def _may(step):
+    return step.kind in PRODUCTS and not step.inner and _is_of_floats(step)
 
 
 def _layers(builder, steps):
@@ -30,7 +41,7 @@ def _layers(builder, steps):
     for step in steps:
         for t in step.tensors():
             users.setdefault(id(t.buffer.root()), []).append((step, t))
-    able, report = {id(s): s for s in steps if s.kind in PRODUCTS and not s.inner}, []
+    able, report = {id(s): s for s in filter(_may, steps)}, []
     narrow, slow = _found(users, able)
     while slow:  # each that is left out may leave another with an input to round
         report += [Refusal("precision", s.node.name, why, s.node.op) for s, why in slow]

@@ -68,7 +68,7 @@ class Range:
         return min(low, 0), max(high, 0)
 
     def _error(self, ends):
-        """The sum of squared errors of the histogram in 8 bits; what one element of a bin loses between its points is
+        """The sum of squared errors of the histogram in int8; what one element of a bin loses between its points is
         as for any other range, so that a bin counts by its middle."""
         edges = np.linspace(self.least, self.most, BINS + 1)
         middle, q = (edges[1:] + edges[:-1]) / 2, between(*ends)

@@ -1,7 +1,7 @@
-"""Which layers go to 8 bits and which values are bytes: the cheapest choice by the predicted nanoseconds.
+"""Which layers go to int8 and which values are bytes: the cheapest choice by the predicted nanoseconds.
 
-A layer or value is in 8 bits or in float32, and where neighbours differ there is a conversion. The sum of all costs is
-least for a minimum cut of the graph between "8 bits" and "float32": so a layer between floats pays for its conversions,
+A layer or value is in int8 or in float32, and where neighbours differ there is a conversion. The sum of all costs is
+least for a minimum cut of the graph between "int8" and "float32": so a layer between floats pays for its conversions,
 and a row of layers for those at its ends.
 """
 
@@ -14,7 +14,7 @@ from ...quantized import between
 from ..inference import cost
 from ..operators.registry import OPERATORS, carried
 
-_DOUBT = 1.1  # a prediction is no measurement: 8 bits must win by a tenth
+_DOUBT = 1.1  # a prediction is no measurement: int8 must win by a tenth
 
 
 class Cost(NamedTuple):
@@ -31,8 +31,8 @@ def cost_of(node, shapes, layer):
 
 
 def choose(graph, costs, shapes, kept):
-    """(nodes in 8 bits: layers, and what moves bytes; names of the values that are bytes; predicted nanoseconds of
-    layers and conversions, as chosen and in float32). `costs` has those of the layers that may go to 8 bits, and
+    """(nodes in int8: layers, and what moves bytes; names of the values that are bytes; predicted nanoseconds of
+    layers and conversions, as chosen and in float32). `costs` has those of the layers that may go to int8, and
     `kept` the names of those that may not all the same."""
     cut = _Cut()
     values = {v for n in graph.nodes for v in (*n.reads(), *n.outputs) if v in shapes and v not in graph.constants}
@@ -55,7 +55,7 @@ def choose(graph, costs, shapes, kept):
         for v in reads:
             cut.differ(node, v, way[v])
             cut.differ(v, node, way[v])
-        if node.residual in values:  # in 8 bits it takes either
+        if node.residual in values:  # in int8 it takes either
             cut.differ(node.residual, node, way[node.residual])
     for v in values:
         if v in graph.results:
@@ -105,14 +105,14 @@ def _holding(found):
 
 
 class _Cut:
-    """A minimum cut by shortest augmenting paths (Edmonds and Karp). What is on the source's side is in 8 bits."""
+    """A minimum cut by shortest augmenting paths (Edmonds and Karp). What is on the source's side is in int8."""
 
     def __init__(self):
-        self.capacity = {"8 bits": {}, "float32": {}}
+        self.capacity = {"int8": {}, "float32": {}}
         self.value = 0.0
 
     def differ(self, a, b, cost):
-        """A cost for a in 8 bits and b in float32."""
+        """A cost for a in int8 and b in float32."""
         for p, q, c in ((a, b, cost), (b, a, 0.0)):
             edges = self.capacity.setdefault(p, {})
             edges[q] = edges.get(q, 0.0) + c
@@ -120,16 +120,16 @@ class _Cut:
     def prefer(self, a, eight, float32=0.0):
         """Costs for either choice of a."""
         self.differ(a, "float32", eight)
-        self.differ("8 bits", a, float32)
+        self.differ("int8", a, float32)
 
     def side(self):
-        """All that is in 8 bits."""
+        """All that is in int8."""
         while True:
             came = self._reached()
             if "float32" not in came:
-                return set(came) - {"8 bits"}
+                return set(came) - {"int8"}
             path, at = [], "float32"
-            while at != "8 bits":
+            while at != "int8":
                 path.append((came[at], at))
                 at = came[at]
             flow = min(self.capacity[a][b] for a, b in path)
@@ -139,7 +139,7 @@ class _Cut:
                 self.capacity[b][a] += flow
 
     def _reached(self):
-        came, queue = {"8 bits": None}, deque(["8 bits"])
+        came, queue = {"int8": None}, deque(["int8"])
         while queue and "float32" not in came:
             a = queue.popleft()
             for b, c in self.capacity[a].items():

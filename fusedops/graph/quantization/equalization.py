@@ -2,7 +2,7 @@
 by s.
 
 The value is between two layers, the first with an activation f for which f(x / s) = f(x) / s. Each s is a power of
-two, so that nothing is rounded: the network computes what it did. In 8 bits a value has one scale for all channels,
+two, so that nothing is rounded: the network computes what it did. In int8 a value has one scale for all channels,
 and a channel of small range few of its levels.
 """
 

@@ -24,7 +24,7 @@ def spelled(node, fresh, bias=""):
 
 
 class Insertion:
-    """Makes the graph. `eight`: the nodes in 8 bits; `values`: the names of those that are bytes; `quantizations` of
+    """Makes the graph. `eight`: the nodes in int8; `values`: the names of those that are bytes; `quantizations` of
     each value that a layer reads or that is bytes; `biases` of the layers."""
 
     def __init__(self, graph, eight, values, quantizations, biases):

@@ -1,4 +1,4 @@
-"""A float32 network in 8 bits: calibrated on samples, its layers chosen by cost and error.
+"""A float32 network in int8: calibrated on samples, its layers chosen by cost and error.
 
     samples -> ranges of values -> ranges of channels made alike -> scales, errors and biases -> the cheapest choice
             -> QuantizeLinear and DequantizeLinear in the graph -> the passes that files of quantised networks take
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..._core import BYTE_STEPS
+from ..._core import Q_STEPS
 from ..inference import cost
 from ..inference.evaluate import evaluate
 from ..inference.shape_inference import infer
@@ -52,7 +52,7 @@ def is_quantized(graph):
 
 
 def quantize(session, optimized, session_of, samples, options, progress):
-    """(the graph in 8 bits, the Quantized) of a session's network. `session_of` makes a session of a graph, `optimized`
+    """(the graph in int8, the Quantized) of a session's network. `session_of` makes a session of a graph, `optimized`
     by way of the passes."""
     work = _Work(session_of, checked_samples(session, samples), progress)
     plain = optimized(session.graph)
@@ -109,7 +109,7 @@ def _check_layers(graph, keep):
     layers = [n for n in graph.nodes if n.op in LAYERS and graph.constant(n, 1) is not None]
     if not layers:
         raise ValueError(
-            "the network has no layer that can go to 8 bits: no convolution or product with constant weights"
+            "the network has no layer that can go to int8: no convolution or product with constant weights"
         )
     names = {name: n.name for n in layers for name in (n.name, *n.fused_from)}
     unknown = [name for name in keep if name not in names]
@@ -130,7 +130,7 @@ def _shapes(graph, arrays):
 
 
 class _Errors:
-    """Sums over the samples of a layer's products, of what 8 bits make of them, and of their squares."""
+    """Sums over the samples of a layer's products, of what int8 makes of them, and of their squares."""
 
     def __init__(self):
         self.signal = self.noise = self.count = 0.0
@@ -159,7 +159,7 @@ def decibels(signal, noise):
 
 
 def _signal_and_noise(y, z):
-    """Of a result and what 8 bits make of it: the sums of squares of floats; of integers, how many there are and how
+    """Of a result and what int8 makes of it: the sums of squares of floats; of integers, how many there are and how
     many differ. A float that is not finite has no part in it if it stays what it is; the noise is infinite if not."""
     if y.dtype.kind != "f":
         return y.size, np.count_nonzero(y != z)
@@ -264,17 +264,17 @@ def _added(bias, correction):
 
 
 def _why_not(graph, node, shapes):
-    """Why a layer cannot go to 8 bits: "" if it can; None: it is no layer."""
+    """Why a layer cannot go to int8: "" if it can; None: it is no layer."""
     w = graph.constant(node, 1)
     if node.op not in LAYERS or w is None:
         return None
     if node.inputs[0] not in shapes or node.output not in shapes:
         return "its shapes are not known before the network runs"
     if w.dtype != np.float32 or node.op == "Conv" and w.ndim != 4:
-        return "there is no kernel of 8 bits for it"
+        return "there is no kernel of int8 for it"
     if node.input(2) and graph.constant(node, 2) is None:
         return "its bias is computed"
-    if w[:1].size > BYTE_STEPS:
+    if w[:1].size > Q_STEPS:
         return f"sums of {w[:1].size} products of bytes may not fit 32 bits"
     if not np.isfinite(w).all():
         return "its weights are not finite"
@@ -329,7 +329,7 @@ def _chosen(base, optimized, work, measured, shapes, options):
 
 def _dearer(node, costs):
     if node not in costs:
-        return "there is no kernel of 8 bits for it"
+        return "there is no kernel of int8 for it"
     if costs[node].ns >= costs[node].float_ns:
-        return "it is predicted to be slower in 8 bits here"
+        return "it is predicted to be slower in int8 here"
     return "its gain would not pay for the conversions around it"

@@ -85,7 +85,7 @@ class LoweringContext:
     @staticmethod
     def constant(array, shape, dtype=np.dtype(np.float32)):
         """A tensor of numbers that are known now, or of those of a type that are when sizes are."""
-        dtype = array.dtype if isinstance(array, np.ndarray) else dtype
+        dtype = array.dtype if isinstance(array, np.ndarray) and array.dtype != object else dtype
         return TensorView(Buffer(math.prod(shape) * dtype.itemsize, array=array), tuple(shape), row_major(shape), dtype)
 
     def data(self, value):

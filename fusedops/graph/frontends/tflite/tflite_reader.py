@@ -3,7 +3,7 @@
 Images of TFLite have their channels last. A convolution's result is kept with its channels first, as the graph has
 images, and each value gets its other form, a view, where something asks for it: networks of images have no
 transposition but at their ends. Quantised tensors are DequantizeLinear of integers, and their results QuantizeLinear,
-of which the passes make layers of 8 bits.
+of which the passes make layers of int8.
 """
 
 import contextlib

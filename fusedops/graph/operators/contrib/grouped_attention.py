@@ -72,8 +72,9 @@ def _lower(p: LoweringContext, node):
     q, k, v = _lower_parts(p, node)
     shape = *k.shape[:2], max(kept, total), k.shape[3]
     presents = [p.result(y) if y else p.new(shape) for y in [*node.outputs, "", ""][1:3]]
-    if rotary:
-        q = lower_rotated(p, node, q, p.new(q.shape), *angles, node.attrs.get("rotary_interleaved", 0))
+    if angles is not None:
+        cos, sin = angles
+        q = lower_rotated(p, node, q, p.new(q.shape), cos, sin, node.attrs.get("rotary_interleaved", 0))
     _lower_present(p, node, node.input(3), k, presents[0], begins, begin, angles)
     _lower_present(p, node, node.input(4), v, presents[1], begins, begin)
     p.add(
@@ -82,7 +83,7 @@ def _lower(p: LoweringContext, node):
         q=q,
         k=along(presents[0], 2, 0, total),
         v=along(presents[1], 2, 0, total),
-        y=heads_of(p.result(node.output), *q.shape[1::2], 0),
+        y=heads_of(p.result(node.output), q.shape[1], q.shape[3], 0),
         mask=None if bias is None else broadcast(along(p.at(node.inputs[10]), 3, 0, total), (*q.shape[:3], total)),
         causal=True,
         diagonal=begin if alike else 0,
@@ -141,7 +142,8 @@ def _lower_present(p: LoweringContext, node, past, new, present, begins, begin, 
     interleaved, length, room = node.attrs.get("rotary_interleaved", 0), new.shape[2], present.shape[2]
     if begins is not None:
         if angles is not None:
-            new = lower_rotated(p, node, new, p.new(new.shape), *angles, interleaved)
+            cos, sin = angles
+            new = lower_rotated(p, node, new, p.new(new.shape), cos, sin, interleaved)
         p.add("append", node, past=p.at(past) if past else None, x=new, y=present, begins=begins)
         return
     seen = along(p.at(past), 2, 0, begin) if past else None
@@ -149,7 +151,8 @@ def _lower_present(p: LoweringContext, node, past, new, present, begins, begin, 
         p.copy(node, seen, along(present, 2, 0, begin))
     target = along(present, 2, begin, length)
     if angles is not None:
-        lower_rotated(p, node, new, target, *angles, interleaved)
+        cos, sin = angles
+        lower_rotated(p, node, new, target, cos, sin, interleaved)
     else:
         p.copy(node, new, target)
     if begin + length < room:

@@ -138,7 +138,7 @@ def _read_embeddings(r: GraphBuilder, node):
 
 
 def _read_lstm(r: GraphBuilder, node):
-    """An LSTM whose inputs and states are quantised for their own range before they meet weights of 8 bits."""
+    """An LSTM whose inputs and states are quantised for their own range before they meet weights of int8."""
     w, recurrent = (moved(r, node, node.inputs[i], -1, -2) for i in (1, 2))  # directions, inputs, gates
     inputs = [node.inputs[0], w, recurrent, *(node.input(i) for i in range(3, 12))]
     r.add(Node("DynamicLSTM", node.name, inputs, node.outputs, node.attrs))

@@ -70,7 +70,7 @@ def _product(context, node, maker):
 
 
 def _as_floats(context, node, maker, given, bias):
-    """The operator of floats, on x as it is in 8 bits; without the readers of its inputs."""
+    """The operator of floats, on x as it is in int8; without the readers of its inputs."""
     conv, x = node.op == "ConvInteger", context.fresh(f"{maker.inputs[0]}.requantized")
     each = (-1, *[1] * (given.w.ndim - 1)) if conv else (1, -1)
     w = given.w.astype(np.float32) - (0 if given.zero is None else given.zero.reshape(each).astype(np.float32))

@@ -71,7 +71,7 @@ _FORMS = {"Conv": _conv, "MatMul": _matmul, "Gemm": _gemm}
 
 
 def _form(context, node):
-    """Makes a layer of 8 bits of a layer whose input and weights are bytes, or tells why not."""
+    """Makes a layer of int8 of a layer whose input and weights are bytes, or tells why not."""
     source, (found, alpha, beta) = source_of(context, node.inputs[0]), _FORMS[node.op](context, node)
     bytes_here = any(getattr(context.producers.get(v), "op", "") == "DequantizeLinear" for v in node.inputs[:2])
     if isinstance(source, str) or isinstance(found, str):
@@ -106,5 +106,5 @@ def _form(context, node):
 
 
 def _kept(node, conv):
-    """The attributes that a layer of 8 bits has of its node."""
+    """The attributes that a layer of int8 has of its node."""
     return node.attrs if conv else {name: node.attrs[name] for name in ("nudge", "nudge_in_bias") if name in node.attrs}

@@ -46,7 +46,7 @@ def weights(context, value, axis):
 
 def too_long(given):
     """Why sums may not fit 32 bits, or ""."""
-    most = _core.BYTE_STEPS if given.zero is None else _core.BYTE_STEPS_OF_ZEROS
+    most = _core.Q_STEPS if given.zero is None else _core.Q_STEPS_OF_ZEROS
     return f"its sums have more than {most} products" if given.w.size // max(len(given.scale), 1) > most else ""
 
 
@@ -65,6 +65,6 @@ def float_gain(context, node, w):
     where shapes are not known."""
     x, y = context.shape(node.inputs[0]), context.shape(node.output)
     if x is None or y is None or not all((*x, *y)) or "Conv" in node.op and len(x) > 4 or _core.has_dot_product():
-        return 0  # with a dot product of bytes no layer is faster in float32
+        return 0  # with an int8 dot product no layer is faster in float32
     gain = cost.unquantized(node, x, y, w)
     return gain if gain > 1 else 0

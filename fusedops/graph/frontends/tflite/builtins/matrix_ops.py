@@ -7,7 +7,7 @@ from .image_ops import bias, rounding
 
 
 def _fully_connected(r, op):
-    """x w^T + bias over rows; integers of a float input's weights make a product of 8 bits that quantises its input."""
+    """x w^T + bias over rows; integers of a float input's weights make a product of int8 that quantises its input."""
     x, held = op.inputs[:2]
     if op.option("WeightsFormat"):
         raise op.error("its weights are in the shuffled order of one processor: convert the model without it")
@@ -34,7 +34,7 @@ def _is_of_rows(op, shape, k):
 
 
 def _is_dynamic(x, w, q):
-    """Whether floats meet weights of 8 bits."""
+    """Whether floats meet weights of int8."""
     return w is not None and q is not None and x.quantization is None and w.dtype == np.int8 and not q.zero.any()
 
 
@@ -60,7 +60,7 @@ def _rows(r, op, held, w, q):
 
 
 def _dynamic(r, rows, w, q):
-    """A product of weights of 8 bits by floats, which are quantised as they come, as ONNX spells it out."""
+    """A product of weights of int8 by floats, which are quantised as they come, as ONNX spells it out."""
     x, scale, zero = r.emit("DynamicQuantizeLinear", rows, count=3)
     w = r.constant(f"{r.at}.weights", np.ascontiguousarray(w.T), np.int8)
     sums = r.emit("Cast", r.emit("MatMulInteger", x, w, zero), to=1)

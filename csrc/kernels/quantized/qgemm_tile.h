@@ -6,29 +6,29 @@
  * A group is four steps of int8, or two of bfloat16. Each lane adds the products of its column. Sums of integers are
  * exact, so no order matters; those of floats go over the groups in order, whatever the tile.
  */
-enum { BYTE_MOST_ROWS = BYTE_ROWS + BYTE_ROWS };
-_Static_assert((int)BYTE_VECTORS <= (int)EB_VECTORS, "a row of a tile is packed at once");
+enum { Q_MAX_ROWS = Q_ROWS + Q_ROWS };
+_Static_assert((int)Q_VECTORS <= (int)EB_VECTORS, "a row of a tile is packed at once");
 
 /* Tiles of one shape below one another, the first at row i and column j. */
 typedef struct {
-    const fo_byte_gemm_args *g;
+    const fo_qgemm_args *g;
     ptrdiff_t i, j, count;
     const int8_t *b;
     int wanted; /* columns */
-} byte_stack;
+} qstack;
 
 /* The reduction. A pointer serves three rows, whose distances are parts of an address. */
-INLINE const int8_t *byte_steps(const fo_dtype type, const int mr, const int nv, vi acc[][BYTE_VECTORS],
-                                const uint8_t *a, ptrdiff_t lda, const int8_t *b, ptrdiff_t k) {
+INLINE const int8_t *qsteps(const fo_dtype type, const int mr, const int nv, vi acc[][Q_VECTORS], const uint8_t *a,
+                            ptrdiff_t lda, const int8_t *b, ptrdiff_t k) {
     const int phases = type == FO_BF16 ? 1 : PHASES;
-    const uint8_t *rows[(BYTE_MOST_ROWS + 2) / 3];
+    const uint8_t *rows[(Q_MAX_ROWS + 2) / 3];
     UNROLL_FOR (int r = 0; r < mr; r += 3) {
         rows[r / 3] = a + r * lda;
         v_launder(rows[r / 3]); /* or each row would take a pointer */
     }
 #ifdef v_dot_lane /* a load has a row's next groups, and nothing is broadcast */
     for (; type != FO_BF16 && k >= VL; k -= VL) {
-        vi x[BYTE_MOST_ROWS];
+        vi x[Q_MAX_ROWS];
         UNROLL_FOR (int r = 0; r < mr; r++) x[r] = v_iload(rows[r / 3] + r % 3 * lda);
         UNROLL_FOR (int lane = 0; lane < VL; lane++)
             UNROLL_FOR (int v = 0; v < nv; v++, b += QUADS) {
@@ -40,7 +40,7 @@ INLINE const int8_t *byte_steps(const fo_dtype type, const int mr, const int nv,
 #endif
     for (; k > 0; k--, b += nv * QUADS) {
         UNROLL_FOR (int phase = 0; phase < phases; phase++) {
-            vi w[BYTE_VECTORS];
+            vi w[Q_VECTORS];
             UNROLL_FOR (int v = 0; v < nv; v++) w[v] = v_iload(b + v * QUADS);
             UNROLL_FOR (int v = 0; type != FO_BF16 && v < nv; v++) w[v] = v_dot_weights(w[v], phase);
             UNROLL_FOR (int r = 0; r < mr; r++) {
@@ -60,8 +60,8 @@ INLINE const int8_t *byte_steps(const fo_dtype type, const int mr, const int nv,
 }
 
 /* What sums start with: of x's zero point, or that of each row, and of the weights'; of floats 0. */
-INLINE void byte_start(const fo_dtype type, const fo_byte_gemm_args *g, const int mr, const int nv,
-                       vi acc[][BYTE_VECTORS], ptrdiff_t i, ptrdiff_t j) {
+INLINE void qstart(const fo_dtype type, const fo_qgemm_args *g, const int mr, const int nv, vi acc[][Q_VECTORS],
+                   ptrdiff_t i, ptrdiff_t j) {
     UNROLL_FOR (int r = 0; r < mr; r++)
         UNROLL_FOR (int v = 0; v < nv; v++) {
             const vi start = type == FO_BF16 ? v_iset1(0) : v_iload(g->ep.start + j + v * VL);
@@ -71,7 +71,7 @@ INLINE void byte_start(const fo_dtype type, const fo_byte_gemm_args *g, const in
         }
 }
 
-static void byte_row_sums(const fo_byte_gemm_args *g, int32_t *sums) {
+static void qrow_sums(const fo_qgemm_args *g, int32_t *sums) {
     const vi ones = v_dot_weights(v_iset1(0x01010101), 0);
     const ptrdiff_t bytes = 4 * PHASES * g->k;
     int32_t lanes[VL];
@@ -90,10 +90,10 @@ static void byte_row_sums(const fo_byte_gemm_args *g, int32_t *sums) {
 }
 
 /* From registers to C: all columns of a tile. */
-INLINE void byte_end(const fo_dtype type, const byte_stack *t, const eb_bounds *b, const int mr, const int nv,
-                     vi acc[][BYTE_VECTORS], ptrdiff_t i) {
-    const fo_byte_gemm_args *g = t->g;
-    const fo_byte_epilogue *e = &g->ep;
+INLINE void qend(const fo_dtype type, const qstack *t, const eb_bounds *b, const int mr, const int nv,
+                 vi acc[][Q_VECTORS], ptrdiff_t i) {
+    const fo_qgemm_args *g = t->g;
+    const fo_qepilogue *e = &g->ep;
     const ptrdiff_t size = fo_size(e->type);
     char *c = (char *)g->c + (i * g->ldc + t->j) * size;
     UNROLL_FOR (int r = 0; r < mr; r++, c += g->ldc * size) {
@@ -109,10 +109,10 @@ INLINE void byte_end(const fo_dtype type, const byte_stack *t, const eb_bounds *
 }
 
 /* By way of memory: other activations, edges. */
-static __attribute__((noinline, noclone)) void byte_end_sums(const fo_dtype type, const byte_stack *t,
-                                                             const int32_t *sums, ptrdiff_t ldt, int mr, ptrdiff_t i) {
-    const fo_byte_gemm_args *g = t->g;
-    const fo_byte_epilogue *e = &g->ep;
+static __attribute__((noinline, noclone)) void qend_sums(const fo_dtype type, const qstack *t, const int32_t *sums,
+                                                         ptrdiff_t ldt, int mr, ptrdiff_t i) {
+    const fo_qgemm_args *g = t->g;
+    const fo_qepilogue *e = &g->ep;
     const ptrdiff_t size = fo_size(e->type), of_residual = fo_size(e->residual_type);
     const eb_sums s = {.e = e,
                        .type = type,
@@ -132,63 +132,62 @@ static __attribute__((noinline, noclone)) void byte_end_sums(const fo_dtype type
 }
 
 /* The end of a tile, whichever way. */
-INLINE void byte_finish(const fo_dtype type, const byte_stack *t, const eb_bounds *bounds, const int mr, const int nv,
-                        vi acc[][BYTE_VECTORS], ptrdiff_t i) {
+INLINE void qfinish(const fo_dtype type, const qstack *t, const eb_bounds *bounds, const int mr, const int nv,
+                    vi acc[][Q_VECTORS], ptrdiff_t i) {
     if (t->g->ep.clips && t->wanted == nv * VL) {
-        byte_end(type, t, bounds, mr, nv, acc, i);
+        qend(type, t, bounds, mr, nv, acc, i);
         return;
     }
-    int32_t sums[BYTE_MOST_ROWS * BYTE_VECTORS * VL];
+    int32_t sums[Q_MAX_ROWS * Q_VECTORS * VL];
     UNROLL_FOR (int r = 0; r < mr; r++)
         UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + (r * nv + v) * VL, acc[r][v]);
-    byte_end_sums(type, t, sums, nv * VL, mr, i);
+    qend_sums(type, t, sums, nv * VL, mr, i);
 }
 
-INLINE void byte_tiles(const fo_dtype type, const byte_stack *t, const int mr, const int nv) {
-    const fo_byte_gemm_args *g = t->g;
+INLINE void qtiles(const fo_dtype type, const qstack *t, const int mr, const int nv) {
+    const fo_qgemm_args *g = t->g;
     const eb_bounds bounds = eb_start(&g->ep);
     ptrdiff_t i = t->i;
     for (ptrdiff_t done = 0; done < t->count; done++, i += mr) {
-        vi acc[BYTE_MOST_ROWS][BYTE_VECTORS];
-        byte_start(type, g, mr, nv, acc, i, t->j);
+        vi acc[Q_MAX_ROWS][Q_VECTORS];
+        qstart(type, g, mr, nv, acc, i, t->j);
         const int8_t *b = t->b;
         for (ptrdiff_t s = 0; s < g->segments; s++)
-            b = byte_steps(type, mr, nv, acc, g->a + i * g->lda + s * g->segment, g->lda, b, g->k);
-        byte_finish(type, t, &bounds, mr, nv, acc, i);
+            b = qsteps(type, mr, nv, acc, g->a + i * g->lda + s * g->segment, g->lda, b, g->k);
+        qfinish(type, t, &bounds, mr, nv, acc, i);
     }
 }
 
 /* A function for each height and width that the registers hold, of int8 and, where the set has their dot product, of
  * bfloat16. */
-typedef void byte_tile_fn(const byte_stack *t);
-#define BYTE_FITS(nv, mr) (nv <= BYTE_VECTORS && mr * nv <= BYTE_ROWS * BYTE_VECTORS)
+typedef void qtile_fn(const qstack *t);
+#define Q_FITS(nv, mr) (nv <= Q_VECTORS && mr * nv <= Q_ROWS * Q_VECTORS)
 #define TILE_OF(type, named, nv, mr) \
-    static void tile_##type##_##nv##_##mr(const byte_stack *t) { \
+    static void tile_##type##_##nv##_##mr(const qstack *t) { \
         FO_RAN("gemm " named " " #mr "x" #nv); \
-        byte_tiles(FO_##type, t, BYTE_FITS(nv, mr) ? mr : 1, BYTE_FITS(nv, mr) ? nv : 1); \
+        qtiles(FO_##type, t, Q_FITS(nv, mr) ? mr : 1, Q_FITS(nv, mr) ? nv : 1); \
     }
-#define BYTE_HEIGHTS(X, nv) X(nv, 1) X(nv, 2) X(nv, 3) X(nv, 4) X(nv, 5) X(nv, 6)
-#define BYTE_MORE_HEIGHTS(X, nv) BYTE_HEIGHTS(X, nv) X(nv, 7) X(nv, 8) X(nv, 9) X(nv, 10) X(nv, 11) X(nv, 12)
-#define TILES(X) BYTE_MORE_HEIGHTS(X, 1) BYTE_MORE_HEIGHTS(X, 2) BYTE_HEIGHTS(X, 4)
-#define ENTRY_OF(type, nv, mr) BYTE_FITS(nv, mr) ? tile_##type##_##nv##_##mr : NULL,
-#define TABLE_OF(X) {[1] = {BYTE_MORE_HEIGHTS(X, 1)}, [2] = {BYTE_MORE_HEIGHTS(X, 2)}, [4] = {BYTE_HEIGHTS(X, 4)}}
-typedef byte_tile_fn *const byte_table[EB_VECTORS + 1][BYTE_MOST_ROWS];
+#define Q_HEIGHTS(X, nv) X(nv, 1) X(nv, 2) X(nv, 3) X(nv, 4) X(nv, 5) X(nv, 6)
+#define Q_MORE_HEIGHTS(X, nv) Q_HEIGHTS(X, nv) X(nv, 7) X(nv, 8) X(nv, 9) X(nv, 10) X(nv, 11) X(nv, 12)
+#define TILES(X) Q_MORE_HEIGHTS(X, 1) Q_MORE_HEIGHTS(X, 2) Q_HEIGHTS(X, 4)
+#define ENTRY_OF(type, nv, mr) Q_FITS(nv, mr) ? tile_##type##_##nv##_##mr : NULL,
+#define TABLE_OF(X) {[1] = {Q_MORE_HEIGHTS(X, 1)}, [2] = {Q_MORE_HEIGHTS(X, 2)}, [4] = {Q_HEIGHTS(X, 4)}}
+typedef qtile_fn *const qtable[EB_VECTORS + 1][Q_MAX_ROWS];
 
 #define TILE_S8(nv, mr) TILE_OF(S8, "bytes", nv, mr)
 #define ENTRY_S8(nv, mr) ENTRY_OF(S8, nv, mr)
 TILES(TILE_S8)
-static byte_table tiles_S8 = TABLE_OF(ENTRY_S8);
+static qtable tiles_S8 = TABLE_OF(ENTRY_S8);
 
 /* A panel of columns after another; its rows in tiles of nearly equal heights. */
-static void gemm_by_table(const fo_byte_gemm_args *g, byte_table *table) {
+static void gemm_by_table(const fo_qgemm_args *g, qtable *table) {
     ptrdiff_t columns;
     if (!g->m) return;
     for (ptrdiff_t j = 0; j < g->n; j += columns) {
-        columns = fo_byte_panel(g->n - j, VL, BYTE_VECTORS * VL);
-        const ptrdiff_t nv = columns / VL, room = BYTE_ROWS * BYTE_VECTORS / nv,
-                        high = room < BYTE_MOST_ROWS ? room : BYTE_MOST_ROWS;
+        columns = fo_qpanel(g->n - j, VL, Q_VECTORS * VL);
+        const ptrdiff_t nv = columns / VL, room = Q_ROWS * Q_VECTORS / nv, high = room < Q_MAX_ROWS ? room : Q_MAX_ROWS;
         const ptrdiff_t tiles = (g->m + high - 1) / high, mr = g->m / tiles, taller = g->m % tiles;
-        byte_stack t = {.g = g, .j = j, .b = g->b + 4 * j * g->k * g->segments};
+        qstack t = {.g = g, .j = j, .b = g->b + 4 * j * g->k * g->segments};
         t.wanted = (int)(g->n - j < columns ? g->n - j : columns);
         for (ptrdiff_t done = 0; done < tiles; done += t.count) {
             const ptrdiff_t rows = done < taller ? mr + 1 : mr;
@@ -199,12 +198,12 @@ static void gemm_by_table(const fo_byte_gemm_args *g, byte_table *table) {
     }
 }
 
-static void byte_gemm(const fo_byte_gemm_args *g) { gemm_by_table(g, &tiles_S8); }
+static void qgemm(const fo_qgemm_args *g) { gemm_by_table(g, &tiles_S8); }
 
 #if DOTS_BF16
 #define TILE_BF16(nv, mr) TILE_OF(BF16, "bf16", nv, mr)
 #define ENTRY_BF16(nv, mr) ENTRY_OF(BF16, nv, mr)
 TILES(TILE_BF16)
-static byte_table tiles_BF16 = TABLE_OF(ENTRY_BF16);
-static void byte_gemm_bf16(const fo_byte_gemm_args *g) { gemm_by_table(g, &tiles_BF16); }
+static qtable tiles_BF16 = TABLE_OF(ENTRY_BF16);
+static void qgemm_bf16(const fo_qgemm_args *g) { gemm_by_table(g, &tiles_BF16); }
 #endif

@@ -1,5 +1,5 @@
 /* AMX's tiles in plain C, for a build that runs their kernels on a processor with VNNI that has none
- * (FUSEDOPS_EMULATE_TILES=1, setup.py): for correctness, not for time. csrc/kernels/quantized/tiles.h alone includes
+ * (FUSEDOPS_EMULATE_AMX=1, setup.py): for correctness, not for time. csrc/kernels/quantized/amx.h alone includes
  * it. */
 #ifndef FO_EMULATED_TILES_H
 #define FO_EMULATED_TILES_H
@@ -52,11 +52,11 @@ static inline void e_dot(int bf16, int sums, int a, int b) {
                 e_group(bf16, e_tiles.data[sums][i] + 4 * j, e_tiles.data[a][i] + 4 * g, e_tiles.data[b][g] + 4 * j);
 }
 
-#define TILE_CONFIGURE(shapes) e_configure((shapes).rows, (shapes).bytes)
-#define TILE_RELEASE() memset(&e_tiles, 0, sizeof e_tiles)
-#define TILE_LOAD(tile, p, ld) e_load(tile, p, ld)
-#define TILE_STORE(tile, p, ld) e_store(tile, p, ld)
-#define TILE_ZERO(tile) memset(e_tiles.data[tile], 0, sizeof e_tiles.data[tile])
-#define TILE_DOT(type, sums, a, b) e_dot((type) == FO_BF16, sums, a, b)
+#define AMX_CONFIGURE(shapes) e_configure((shapes).rows, (shapes).bytes)
+#define AMX_RELEASE() memset(&e_tiles, 0, sizeof e_tiles)
+#define AMX_LOAD(tile, p, ld) e_load(tile, p, ld)
+#define AMX_STORE(tile, p, ld) e_store(tile, p, ld)
+#define AMX_ZERO(tile) memset(e_tiles.data[tile], 0, sizeof e_tiles.data[tile])
+#define AMX_DOT(type, sums, a, b) e_dot((type) == FO_BF16, sums, a, b)
 
 #endif

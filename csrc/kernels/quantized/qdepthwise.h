@@ -16,7 +16,7 @@ enum { DEPTHWISE_COLUMNS = LINE_FLOATS * EB_VECTORS };
 /* A segment: outputs w0 .. w0+n-1 of `deep` rows of each part, the first row h, of an image, for the block of channels
  * from c on, of which `channels` are there. */
 typedef struct {
-    const fo_byte_depthwise_args *d;
+    const fo_qdepthwise_args *d;
     ptrdiff_t image, h, end, w0, n, c, channels; /* end: of the rows wanted */
     ptrdiff_t columns, parts, deep, groups;      /* columns of x under it; fours of rows of the kernel's piece */
     ptrdiff_t i0, j0, width;                     /* its first row and column, and how many columns */
@@ -26,18 +26,18 @@ typedef struct {
         vi shorts[DEPTHWISE_COLUMNS][2];
         vi sums[DEPTHWISE_COLUMNS][4];
     };
-} byte_segment;
+} qsegment;
 
 /* Where columns begin in four rows of each part, and how their bytes become those of the kernel: rows outside the image
  * are its zero point. */
 typedef struct {
-    const uint8_t *at[4][BYTE_PARTS];
+    const uint8_t *at[4][Q_PARTS];
     vi keep[4], flip[4];
-} byte_rows;
+} qrows;
 
 /* Rows i .. i+3 of the kernel. */
-INLINE void depthwise_rows(const byte_segment *s, const int parts, ptrdiff_t i, byte_rows *rows) {
-    const fo_byte_patches *p = &s->d->p;
+INLINE void depthwise_rows(const qsegment *s, const int parts, ptrdiff_t i, qrows *rows) {
+    const fo_qpatches *p = &s->d->p;
     uint8_t keep[4][QUADS], flip[4][QUADS];
     for (int part = 0; part < parts; part++)
         for (int r = 0; r < 4; r++) {
@@ -52,18 +52,18 @@ INLINE void depthwise_rows(const byte_segment *s, const int parts, ptrdiff_t i, 
 }
 
 /* The columns under the segment, of rows i .. i+3 of the piece; whole: all channels of the block are there. */
-INLINE void depthwise_columns(byte_segment *s, const int parts, const bool whole, ptrdiff_t i) {
-    const fo_byte_patches *p = &s->d->p;
+INLINE void depthwise_columns(qsegment *s, const int parts, const bool whole, ptrdiff_t i) {
+    const fo_qpatches *p = &s->d->p;
     const vi zero = flips(p->zero);
     const ptrdiff_t columns = s->columns, first = s->w0 * p->stride_w - p->left + s->j0 * p->dilation_w, iw = p->iw,
                     sw = p->sw, channels = s->channels;
-    byte_rows rows;
+    qrows rows;
     depthwise_rows(s, parts, s->i0 + i, &rows);
     for (ptrdiff_t column = 0; column < columns; column++) {
         const ptrdiff_t w = first + column;
         vi x[4], q[4], *to = s->quads[i / 4 * columns + column][0];
         UNROLL_FOR (int r = 0; r < 4; r++) {
-            const uint8_t *from[BYTE_PARTS];
+            const uint8_t *from[Q_PARTS];
             x[r] = zero;
             if (w < 0 || w >= iw) continue;
             UNROLL_FOR (int part = 0; part < parts; part++) from[part] = rows.at[r][part] + w * sw;
@@ -76,12 +76,12 @@ INLINE void depthwise_columns(byte_segment *s, const int parts, const bool whole
     }
 }
 
-static __attribute__((noinline)) void depthwise_quads(byte_segment *s) {
+static __attribute__((noinline)) void depthwise_quads(qsegment *s) {
     for (ptrdiff_t i = 0; i < 4 * s->groups; i += 4) {
-        if (BYTE_PARTS >= 4 && s->parts == 4)
-            depthwise_columns(s, BYTE_PARTS, false, i);
-        else if (BYTE_PARTS >= 2 && s->parts == 2)
-            depthwise_columns(s, BYTE_PARTS / 2, false, i);
+        if (Q_PARTS >= 4 && s->parts == 4)
+            depthwise_columns(s, Q_PARTS, false, i);
+        else if (Q_PARTS >= 2 && s->parts == 2)
+            depthwise_columns(s, Q_PARTS / 2, false, i);
         else if (s->channels < QUADS)
             depthwise_columns(s, 1, false, i);
         else
@@ -93,37 +93,37 @@ static __attribute__((noinline)) void depthwise_quads(byte_segment *s) {
 typedef struct {
     uint8_t *c;
     ptrdiff_t step, count; /* from part to part; parts whose row is wanted */
-} byte_target;
+} qtarget;
 
-INLINE byte_target depthwise_target(const byte_segment *s, ptrdiff_t r) {
-    const fo_byte_depthwise_args *d = s->d;
+INLINE qtarget depthwise_target(const qsegment *s, ptrdiff_t r) {
+    const fo_qdepthwise_args *d = s->d;
     const ptrdiff_t row = d->p.ow * d->ldc, left = s->end - s->h - r, count = (left + s->deep - 1) / s->deep;
     uint8_t *c = (uint8_t *)d->c + (s->image * d->p.oh + s->h + r) * row + s->w0 * d->ldc + s->c;
-    return (byte_target){c, s->deep * row, count < s->parts ? count : s->parts};
+    return (qtarget){c, s->deep * row, count < s->parts ? count : s->parts};
 }
 
-INLINE void depthwise_store(const byte_segment *s, byte_target *to, vi bytes) {
+INLINE void depthwise_store(const qsegment *s, qtarget *to, vi bytes) {
     uint8_t *const c = to->c;
     to->c += s->d->ldc;
     if (to->count < 1) return;
     if (s->channels >= QUADS)
         v_istore(c, bytes);
-    else if (BYTE_PARTS >= 4 && s->parts == 4)
-        v_store_parts(BYTE_PARTS, c, to->step, bytes, s->channels, to->count);
-    else if (BYTE_PARTS >= 2 && s->parts == 2)
-        v_store_parts(BYTE_PARTS / 2, c, to->step, bytes, s->channels, to->count);
+    else if (Q_PARTS >= 4 && s->parts == 4)
+        v_store_parts(Q_PARTS, c, to->step, bytes, s->channels, to->count);
+    else if (Q_PARTS >= 2 && s->parts == 2)
+        v_store_parts(Q_PARTS / 2, c, to->step, bytes, s->channels, to->count);
     else
         v_store_quads_tail(c, bytes, s->channels);
 }
 
 /* Sums and bytes of the segment's outputs, by two vectors of quads: the first two leave 16-bit integers to the other
  * two, of the same literals. */
-INLINE void depthwise_pass(byte_segment *s, const eb_bounds *bounds, const int pass, const int width, const int groups,
+INLINE void depthwise_pass(qsegment *s, const eb_bounds *bounds, const int pass, const int width, const int groups,
                            const int deep, const bool saturates) {
-    const fo_byte_depthwise_args *d = s->d;
+    const fo_qdepthwise_args *d = s->d;
     const ptrdiff_t n = s->n, columns = s->columns, stride = d->p.stride_w, at = s->c + 2 * pass * VL;
     const eb_bounds b = *bounds;
-    byte_target to[2];
+    qtarget to[2];
     vi w[2][2][5][PHASES][2], start[2]; /* of up to two rows or two groups, five columns */
     vf scale[2], bias[2], nudge[2];
     UNROLL_FOR (int u = 0; u < 2; u++) {
@@ -166,7 +166,7 @@ INLINE void depthwise_pass(byte_segment *s, const eb_bounds *bounds, const int p
 }
 
 #define DEPTHWISE_PASSES(width, groups, deep) \
-    static __attribute__((noinline)) void depthwise_##width##_##groups##_##deep(byte_segment *s, const eb_bounds *b) { \
+    static __attribute__((noinline)) void depthwise_##width##_##groups##_##deep(qsegment *s, const eb_bounds *b) { \
         if (s->d->ep.saturates && !s->d->ep.nudge) { \
             depthwise_pass(s, b, 0, width, groups, deep, true); \
             depthwise_pass(s, b, 1, width, groups, deep, true); \
@@ -180,9 +180,9 @@ DEPTHWISE_PASSES(3, 1, 1)
 DEPTHWISE_PASSES(5, 2, 1)
 
 /* Other ends: a residual, floats, activations that are no clip. Sums get the order of channels first. */
-INLINE void depthwise_end_sums(const byte_segment *s, ptrdiff_t o, const vi sums[4]) {
-    const fo_byte_depthwise_args *d = s->d;
-    const fo_byte_epilogue *e = &d->ep;
+INLINE void depthwise_end_sums(const qsegment *s, ptrdiff_t o, const vi sums[4]) {
+    const fo_qdepthwise_args *d = s->d;
+    const fo_qepilogue *e = &d->ep;
     const ptrdiff_t pixel = (s->image * d->p.oh + s->h) * d->p.ow + s->w0 + o, at = pixel * d->ldc + s->c,
                     r = pixel * e->ldr + s->c;
     int32_t mixed[QUADS], ordered[QUADS];
@@ -203,8 +203,8 @@ INLINE void depthwise_end_sums(const byte_segment *s, ptrdiff_t o, const vi sums
 }
 
 /* Adds the products of the piece to the sums of all outputs. */
-static void depthwise_piece(byte_segment *s) {
-    const fo_byte_patches *p = &s->d->p;
+static void depthwise_piece(qsegment *s) {
+    const fo_qpatches *p = &s->d->p;
     for (ptrdiff_t o = 0; o < s->n; o++) {
         vi acc[4];
         UNROLL_FOR (int v = 0; v < 4; v++) acc[v] = s->sums[o][v];
@@ -221,10 +221,10 @@ static void depthwise_piece(byte_segment *s) {
 }
 
 /* Bytes of the sums, as depthwise_pass makes them. */
-INLINE void depthwise_clipped(byte_segment *s, const eb_bounds *bounds) {
-    const fo_byte_epilogue *e = &s->d->ep;
+INLINE void depthwise_clipped(qsegment *s, const eb_bounds *bounds) {
+    const fo_qepilogue *e = &s->d->ep;
     const eb_bounds b = *bounds;
-    byte_target to = depthwise_target(s, 0);
+    qtarget to = depthwise_target(s, 0);
     for (ptrdiff_t o = 0; o < s->n; o++) {
         vi y[4];
         UNROLL_FOR (int v = 0; v < 4; v++) {
@@ -238,11 +238,11 @@ INLINE void depthwise_clipped(byte_segment *s, const eb_bounds *bounds) {
     }
 }
 
-INLINE bool depthwise_clips(const fo_byte_epilogue *e) { return e->clips && !e->residual && e->type != FO_F32; }
+INLINE bool depthwise_clips(const fo_qepilogue *e) { return e->clips && !e->residual && e->type != FO_F32; }
 
 /* Any kernel and any end. */
-static void depthwise_any(byte_segment *s, const eb_bounds *b) {
-    const fo_byte_patches *p = &s->d->p;
+static void depthwise_any(qsegment *s, const eb_bounds *b) {
+    const fo_qpatches *p = &s->d->p;
     const ptrdiff_t width = s->width, high = 4 * s->groups;
     for (ptrdiff_t o = 0; o < s->n; o++)
         UNROLL_FOR (int v = 0; v < 4; v++) s->sums[o][v] = v_iload(s->d->ep.start + s->c + v * VL);
@@ -261,9 +261,9 @@ static void depthwise_any(byte_segment *s, const eb_bounds *b) {
 }
 
 /* How the sums of a block's rows are made, and so how many rows at once. */
-typedef void depthwise_fn(byte_segment *s, const eb_bounds *b);
-INLINE depthwise_fn *depthwise_of(const fo_byte_depthwise_args *d, ptrdiff_t *deep) {
-    const fo_byte_patches *p = &d->p;
+typedef void depthwise_fn(qsegment *s, const eb_bounds *b);
+INLINE depthwise_fn *depthwise_of(const fo_qdepthwise_args *d, ptrdiff_t *deep) {
+    const fo_qpatches *p = &d->p;
     *deep = 1;
     if (!depthwise_clips(&d->ep) || p->dilation_w > 1) return NULL;
     if (p->kw == 5 && p->kh > 4 && p->kh <= 8) return depthwise_5_2_1;
@@ -275,8 +275,8 @@ INLINE depthwise_fn *depthwise_of(const fo_byte_depthwise_args *d, ptrdiff_t *de
 
 /* The whole kernel where its columns fit, else a piece of four rows whose columns take half; how many columns that
  * spans. */
-INLINE ptrdiff_t depthwise_cut(byte_segment *s) {
-    const fo_byte_patches *p = &s->d->p;
+INLINE ptrdiff_t depthwise_cut(qsegment *s) {
+    const fo_qpatches *p = &s->d->p;
     s->width = p->kw, s->groups = (p->kh + 3) / 4;
     if (((s->width - 1) * p->dilation_w + 1) * s->groups > DEPTHWISE_COLUMNS) {
         const ptrdiff_t most = (DEPTHWISE_COLUMNS / 2 - 1) / p->dilation_w + 1;
@@ -286,18 +286,18 @@ INLINE ptrdiff_t depthwise_cut(byte_segment *s) {
 }
 
 /* Output rows h .. end - 1 of an image, channels c0 .. c1 - 1, of which c0 begins a block. */
-static void byte_depthwise(const fo_byte_depthwise_args *d, ptrdiff_t image, ptrdiff_t h, ptrdiff_t end, ptrdiff_t c0,
-                           ptrdiff_t c1) {
-    const fo_byte_patches *p = &d->p;
+static void qdepthwise(const fo_qdepthwise_args *d, ptrdiff_t image, ptrdiff_t h, ptrdiff_t end, ptrdiff_t c0,
+                       ptrdiff_t c1) {
+    const fo_qpatches *p = &d->p;
     const eb_bounds bounds = eb_start(&d->ep);
-    byte_segment s; /* nothing is cleared: it is as large as what it holds */
+    qsegment s; /* nothing is cleared: it is as large as what it holds */
     s.d = d, s.image = image, s.end = end, s.i0 = s.j0 = 0;
     depthwise_fn *const f = depthwise_of(d, &s.deep);
     const ptrdiff_t span = depthwise_cut(&s), most = (DEPTHWISE_COLUMNS / s.groups - span) / p->stride_w + 1;
     FO_RAN("depthwise bytes");
     for (s.c = c0; s.c < c1; s.c += QUADS) {
         s.channels = c1 - s.c, s.w = d->w + s.c / QUADS * d->block;
-        s.parts = f ? fo_byte_parts(BYTE_PARTS, s.channels, QUADS) : 1;
+        s.parts = f ? fo_qparts(Q_PARTS, s.channels, QUADS) : 1;
         for (s.h = h; s.h < end; s.h += s.deep * s.parts)
             for (s.w0 = 0; s.w0 < p->ow; s.w0 += s.n) {
                 s.n = p->ow - s.w0 < most ? p->ow - s.w0 : most;
@@ -339,7 +339,7 @@ INLINE void transpose_block(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_
     }
 }
 
-static void byte_transpose(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y, ptrdiff_t ldy) {
+static void qtranspose(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y, ptrdiff_t ldy) {
     for (ptrdiff_t i = 0; i < m; i += QUADS)
         for (ptrdiff_t j = 0; j < n; j += QUADS)
             transpose_block(m - i, n - j, x + i * ldx + j, ldx, y + j * ldy + i, ldy);

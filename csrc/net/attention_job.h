@@ -12,7 +12,7 @@ typedef struct {
     ptrdiff_t keys, blocks, lds, ldv;
     ptrdiff_t each, partial; /* floats of a thread, of a block's results where blocks are tasks */
     bool in_place;
-    const fo_byte_kernels *bytes; /* of products of bfloat16; NULL: of float32 */
+    const fo_qkernels *bytes; /* of products of bfloat16; NULL: of float32 */
     float *scratch, *partials;
 } attention_job;
 

@@ -1,6 +1,6 @@
-/* Integers and bytes on Advanced SIMD of AArch64. Contract: bytes.h. */
+/* Integers and bytes on Advanced SIMD of AArch64. Contract: int8.h. */
 typedef int32x4_t vi;
-enum { BYTE_VECTORS = 4, BYTE_ROWS = 6 };
+enum { Q_VECTORS = 4, Q_ROWS = 6 };
 INLINE vi v_iload(const void *p) { return vreinterpretq_s32_u8(vld1q_u8((const uint8_t *)p)); }
 INLINE void v_istore(void *p, vi v) { vst1q_u8((uint8_t *)p, vreinterpretq_u8_s32(v)); }
 INLINE vi v_iset1(int32_t x) { return vdupq_n_s32(x); }
@@ -67,7 +67,7 @@ INLINE void v_quads(const vi r[4], vi q[4]) {
     q[2] = vreinterpretq_s32_u16(vzip1q_u16(b, d));
     q[3] = vreinterpretq_s32_u16(vzip2q_u16(b, d));
 }
-#ifdef FO_SDOT /* neondot_bytes.h: both operands are signed */
+#ifdef FO_SDOT /* neondot_int8.h: both operands are signed */
 #include "one_phase.h"
 enum { DOT_SIGNED = 1 };
 #define v_dot(sum, a, w) ((sum) = vdotq_s32(sum, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(w)))

@@ -1,10 +1,10 @@
-/* The vocabulary of integers and bytes: the contract that each simd/X_bytes.h fulfils, besides simd.h. Four bytes fill
+/* The vocabulary of integers and bytes: the contract that each simd/X_int8.h fulfils, besides simd.h. Four bytes fill
  * a lane, byte 0 first in memory.
  *
  *   vi                                 VL integers of 32 bits, or 4*VL bytes
- *   BYTE_VECTORS, BYTE_ROWS            GEMM register tile: rows of so many vectors; those of fewer are up to twice as
+ *   Q_VECTORS, Q_ROWS            GEMM register tile: rows of so many vectors; those of fewer are up to twice as
  *                                      many
- *   BYTE_PARTS                         most parts of a vector of bytes: 1, or 4 where 16 bytes are one
+ *   Q_PARTS                         most parts of a vector of bytes: 1, or 4 where 16 bytes are one
  *   PHASES                             parts of a dot product of four bytes: 1, or 2 where 16-bit products make it
  *   DOT_SIGNED                         whether it takes int8 in place of uint8
  *
@@ -37,7 +37,7 @@
  *   v_dot_weights(w, phase)            the phase's operand of four signed bytes a lane
  *   v_dot(sum, a, w)                   sum += the products of these operands, exactly; all phases make the whole
  *   v_dot_bf16(sum, a, w)              sum, VL floats, += the products of two bfloat16 a lane; not on all sets, nor on
- *                                      all processors of a set: fo_byte_kernels.gemm_bf16
+ *                                      all processors of a set: fo_qkernels.gemm_bf16
  *   v_store_bf16(p, v)                 VL floats as bfloat16, rounded to nearest, halves to even; where v_dot_bf16 is
  *   v_dot_lane(sum, a, w, lane)        sum += the products of four bytes of a, those of a lane (a literal), and of each
  *                                      lane's of w; not on all sets
@@ -45,9 +45,9 @@
 #ifndef FO_SIMD_BYTES_H
 #define FO_SIMD_BYTES_H
 
-#define FO_BYTE_VOCABULARY_(set) FO_STRING(set##_bytes.h)
-#define FO_BYTE_VOCABULARY(set) FO_BYTE_VOCABULARY_(set)
-#include FO_BYTE_VOCABULARY(FO_ISA)
+#define FO_Q_VOCABULARY_(set) FO_STRING(set##_int8.h)
+#define FO_Q_VOCABULARY(set) FO_Q_VOCABULARY_(set)
+#include FO_Q_VOCABULARY(FO_ISA)
 
 #ifdef v_dot_bf16
 #define DOTS_BF16 1
@@ -57,8 +57,8 @@
 #define v_store_bf16(p, v) ((void)(p), (void)(v))
 #endif
 
-#ifndef BYTE_PARTS /* sets whose vectors are too short for parts */
-#define BYTE_PARTS 1
+#ifndef Q_PARTS /* sets whose vectors are too short for parts */
+#define Q_PARTS 1
 INLINE vi v_load_parts(int parts, const uint8_t *const *p, ptrdiff_t n) {
     (void)parts;
     return v_load_quads_tail(p[0], n);

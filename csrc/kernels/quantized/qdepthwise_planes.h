@@ -7,15 +7,15 @@
  * goes over into the next: narrow images fill vectors, and what is computed between rows is dropped.
  */
 typedef struct {
-    const fo_byte_depthwise_args *d;
+    const fo_qdepthwise_args *d;
     const int8_t *taps; /* of the channel: kh rows of whole fours */
     ptrdiff_t pitch;    /* from row to row of the copy and of the results */
     vi start;
     vf scale, bias, nudge;
-} byte_plane;
+} qplane;
 
 /* Row i, four columns t of the kernel. */
-INLINE vi plane_taps(const byte_plane *s, ptrdiff_t i, ptrdiff_t t, ptrdiff_t fours, int phase) {
+INLINE vi plane_taps(const qplane *s, ptrdiff_t i, ptrdiff_t t, ptrdiff_t fours, int phase) {
     int32_t four;
     memcpy(&four, s->taps + (i * fours + t) * 4, sizeof four);
     return v_dot_weights(v_iset1(four), phase);
@@ -31,9 +31,9 @@ INLINE void plane_dot(vi acc[4], const int stride, const uint8_t *x, const vi w[
 
 /* n outputs; whole vectors are written. A kernel of `high` rows (a literal) and up to `fours` times four columns keeps
  * its taps in registers; 0: any. */
-INLINE void plane_outputs(const byte_plane *s, const eb_bounds *bounds, const int stride, const int high,
-                          const int fours, const uint8_t *x, uint8_t *y, ptrdiff_t n) {
-    const fo_byte_patches *p = &s->d->p;
+INLINE void plane_outputs(const qplane *s, const eb_bounds *bounds, const int stride, const int high, const int fours,
+                          const uint8_t *x, uint8_t *y, ptrdiff_t n) {
+    const fo_qpatches *p = &s->d->p;
     const ptrdiff_t row = p->dilation_h * s->pitch, any = (p->kw + 3) / 4;
     const eb_bounds b = *bounds;
     const vi start = s->start;
@@ -60,9 +60,9 @@ INLINE void plane_outputs(const byte_plane *s, const eb_bounds *bounds, const in
     }
 }
 
-static __attribute__((noinline)) void plane_run(const byte_plane *s, const eb_bounds *b, const uint8_t *x, uint8_t *y,
+static __attribute__((noinline)) void plane_run(const qplane *s, const eb_bounds *b, const uint8_t *x, uint8_t *y,
                                                 ptrdiff_t n) {
-    const fo_byte_patches *p = &s->d->p;
+    const fo_qpatches *p = &s->d->p;
     const bool three = p->kh == 3 && p->kw <= 4;
     if (p->stride_w == 1 && three)
         plane_outputs(s, b, 1, 3, 1, x, y, n);
@@ -77,7 +77,7 @@ static __attribute__((noinline)) void plane_run(const byte_plane *s, const eb_bo
 }
 
 /* Rows of the image under outputs h .. end-1, to where its columns are in the copy. */
-static void plane_copy(const fo_byte_patches *p, const uint8_t *x, ptrdiff_t h, ptrdiff_t end, ptrdiff_t pitch,
+static void plane_copy(const fo_qpatches *p, const uint8_t *x, ptrdiff_t h, ptrdiff_t end, ptrdiff_t pitch,
                        uint8_t *to) {
     const vi mask = flips(p->flip);
     const ptrdiff_t first = h * p->stride_h - p->top,
@@ -87,17 +87,17 @@ static void plane_copy(const fo_byte_patches *p, const uint8_t *x, ptrdiff_t h, 
             copy_bytes(p->iw, x + (first + r) * p->sh, mask, to + r * pitch + p->left);
 }
 
-static void plane_rows(const fo_byte_depthwise_args *d, const eb_bounds *b, ptrdiff_t c, ptrdiff_t rows,
-                       const uint8_t *x, uint8_t *y) {
-    const fo_byte_patches *p = &d->p;
-    const ptrdiff_t pitch = fo_byte_pitch(p);
-    const byte_plane s = {d,
-                          d->w + c * d->block,
-                          pitch,
-                          v_iset1(d->ep.start[c]),
-                          v_set1(d->ep.scale[c]),
-                          v_set1(d->ep.bias[c]),
-                          d->ep.nudge ? v_set1(d->ep.nudge[c]) : v_zero()};
+static void plane_rows(const fo_qdepthwise_args *d, const eb_bounds *b, ptrdiff_t c, ptrdiff_t rows, const uint8_t *x,
+                       uint8_t *y) {
+    const fo_qpatches *p = &d->p;
+    const ptrdiff_t pitch = fo_qpitch(p);
+    const qplane s = {d,
+                      d->w + c * d->block,
+                      pitch,
+                      v_iset1(d->ep.start[c]),
+                      v_set1(d->ep.scale[c]),
+                      v_set1(d->ep.bias[c]),
+                      d->ep.nudge ? v_set1(d->ep.nudge[c]) : v_zero()};
     if (p->stride_w == 1 && p->stride_h == 1)
         plane_run(&s, b, x, y, (rows - 1) * pitch + p->ow);
     else
@@ -106,11 +106,11 @@ static void plane_rows(const fo_byte_depthwise_args *d, const eb_bounds *b, ptrd
 
 /* Rows h .. end-1 of channels c .. c+count-1, of which p.x and c are the first. As many planes as scratch has room for
  * are copied, then computed, then copied out: loads of what was just stored would wait for it. */
-static void byte_planes(const fo_byte_depthwise_args *d, ptrdiff_t c, ptrdiff_t count, ptrdiff_t h, ptrdiff_t end,
-                        ptrdiff_t planes, uint8_t *scratch) {
-    const fo_byte_patches *p = &d->p;
-    const ptrdiff_t pitch = fo_byte_pitch(p), rows = end - h, copy = fo_byte_plane_copy(p, rows, VL),
-                    each = fo_byte_plane_scratch(p, rows, VL);
+static void qplanes(const fo_qdepthwise_args *d, ptrdiff_t c, ptrdiff_t count, ptrdiff_t h, ptrdiff_t end,
+                    ptrdiff_t planes, uint8_t *scratch) {
+    const fo_qpatches *p = &d->p;
+    const ptrdiff_t pitch = fo_qpitch(p), rows = end - h, copy = fo_qplane_copy(p, rows, VL),
+                    each = fo_qplane_scratch(p, rows, VL);
     const eb_bounds b = eb_start(&d->ep);
     const uint8_t *x = p->x;
     uint8_t *y = (uint8_t *)d->c + h * d->ldc;

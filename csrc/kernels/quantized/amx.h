@@ -4,7 +4,7 @@
  *   B      as many groups of 16 columns          the epilogue reads them there, while the next ones are made
  *   sums   16 x 16
  */
-enum { TILE_ROWS = 16, TILE_GROUPS = 16, LEAST_TILE_GROUPS = TILE_GROUPS / 4 };
+enum { AMX_ROWS = 16, AMX_GROUPS = 16, MIN_AMX_GROUPS = AMX_GROUPS / 4 };
 
 /* The shapes of all eight tiles, as the processor reads them: sums are 0 to 3, A is 4 and 5, B is 6 and 7. */
 typedef struct {
@@ -13,17 +13,17 @@ typedef struct {
     uint8_t rows[16];
 } tile_shapes;
 
-#ifdef FO_EMULATED_TILES /* tests/emulated: no instruction of them */
+#ifdef FO_EMULATED_AMX /* tests/emulated: no instruction of them */
 #include <tiles.h>
 #else
-#define TILE_CONFIGURE(shapes) __asm__ volatile("ldtilecfg %0" ::"m"(shapes))
-#define TILE_RELEASE() __asm__ volatile("tilerelease" ::)
-#define TILE_LOAD(tile, p, ld) \
+#define AMX_CONFIGURE(shapes) __asm__ volatile("ldtilecfg %0" ::"m"(shapes))
+#define AMX_RELEASE() __asm__ volatile("tilerelease" ::)
+#define AMX_LOAD(tile, p, ld) \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(p), "r"((ptrdiff_t)(ld)) : "memory")
-#define TILE_STORE(tile, p, ld) \
+#define AMX_STORE(tile, p, ld) \
     __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(p), "r"((ptrdiff_t)(ld)) : "memory")
-#define TILE_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile ::)
-#define TILE_DOT(type, sums, a, b) \
+#define AMX_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile ::)
+#define AMX_DOT(type, sums, a, b) \
     do \
         if (type == FO_BF16) \
             __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sums ::); \
@@ -34,9 +34,9 @@ typedef struct {
 
 /* Groups of a tile, of which a segment has whole ones; 0 where they would be few. */
 INLINE ptrdiff_t tile_groups(ptrdiff_t k) {
-    ptrdiff_t groups = k < TILE_GROUPS ? k : TILE_GROUPS;
-    while (groups >= LEAST_TILE_GROUPS && k % groups) groups--;
-    return groups >= LEAST_TILE_GROUPS ? groups : 0;
+    ptrdiff_t groups = k < AMX_GROUPS ? k : AMX_GROUPS;
+    while (groups >= MIN_AMX_GROUPS && k % groups) groups--;
+    return groups >= MIN_AMX_GROUPS ? groups : 0;
 }
 
 INLINE void tile_configure(ptrdiff_t rows, ptrdiff_t groups) {
@@ -45,56 +45,56 @@ INLINE void tile_configure(ptrdiff_t rows, ptrdiff_t groups) {
         shapes.rows[tile] = (uint8_t)(tile < 6 ? rows : groups);
         shapes.bytes[tile] = (uint16_t)(tile == 4 || tile == 5 ? 4 * groups : QUADS);
     }
-    TILE_CONFIGURE(shapes);
+    AMX_CONFIGURE(shapes);
 }
 
 /* The sums of `down` tiles of mr rows and `across` vectors of a panel of nv. */
-INLINE void tile_sums(const fo_dtype type, const int down, const int across, const int nv, const fo_byte_gemm_args *g,
+INLINE void tile_sums(const fo_dtype type, const int down, const int across, const int nv, const fo_qgemm_args *g,
                       ptrdiff_t mr, ptrdiff_t groups, const uint8_t *a, const int8_t *b, int32_t *sums) {
     const ptrdiff_t ldb = nv * QUADS;
-    TILE_ZERO(0);
-    if (across > 1) TILE_ZERO(1);
-    if (down > 1) TILE_ZERO(2);
-    if (down > 1 && across > 1) TILE_ZERO(3);
+    AMX_ZERO(0);
+    if (across > 1) AMX_ZERO(1);
+    if (down > 1) AMX_ZERO(2);
+    if (down > 1 && across > 1) AMX_ZERO(3);
     for (ptrdiff_t s = 0; s < g->segments; s++, a += g->segment)
         for (ptrdiff_t p = 0; p < g->k; p += groups, b += groups * ldb) {
-            TILE_LOAD(4, a + 4 * p, g->lda);
-            TILE_LOAD(6, b, ldb);
-            TILE_DOT(type, 0, 4, 6);
-            if (across > 1) TILE_LOAD(7, b + QUADS, ldb);
-            if (across > 1) TILE_DOT(type, 1, 4, 7);
-            if (down > 1) TILE_LOAD(5, a + mr * g->lda + 4 * p, g->lda);
-            if (down > 1) TILE_DOT(type, 2, 5, 6);
-            if (down > 1 && across > 1) TILE_DOT(type, 3, 5, 7);
+            AMX_LOAD(4, a + 4 * p, g->lda);
+            AMX_LOAD(6, b, ldb);
+            AMX_DOT(type, 0, 4, 6);
+            if (across > 1) AMX_LOAD(7, b + QUADS, ldb);
+            if (across > 1) AMX_DOT(type, 1, 4, 7);
+            if (down > 1) AMX_LOAD(5, a + mr * g->lda + 4 * p, g->lda);
+            if (down > 1) AMX_DOT(type, 2, 5, 6);
+            if (down > 1 && across > 1) AMX_DOT(type, 3, 5, 7);
         }
-    TILE_STORE(0, sums, ldb);
-    if (across > 1) TILE_STORE(1, sums + VL, ldb);
-    if (down > 1) TILE_STORE(2, sums + mr * nv * VL, ldb);
-    if (down > 1 && across > 1) TILE_STORE(3, sums + mr * nv * VL + VL, ldb);
+    AMX_STORE(0, sums, ldb);
+    if (across > 1) AMX_STORE(1, sums + VL, ldb);
+    if (down > 1) AMX_STORE(2, sums + mr * nv * VL, ldb);
+    if (down > 1 && across > 1) AMX_STORE(3, sums + mr * nv * VL + VL, ldb);
 }
 
 /* From memory to C, what sums start with added. */
-INLINE void tile_end(const fo_dtype type, const byte_stack *t, const eb_bounds *bounds, const int nv, int32_t *sums,
+INLINE void tile_end(const fo_dtype type, const qstack *t, const eb_bounds *bounds, const int nv, int32_t *sums,
                      ptrdiff_t rows, ptrdiff_t i) {
     const bool whole = t->g->ep.clips && t->wanted == nv * VL;
     for (ptrdiff_t r = 0; r < rows; r++, sums += nv * VL) {
-        vi acc[1][BYTE_VECTORS];
-        byte_start(type, t->g, 1, nv, acc, i + r, t->j);
+        vi acc[1][Q_VECTORS];
+        qstart(type, t->g, 1, nv, acc, i + r, t->j);
         UNROLL_FOR (int v = 0; v < nv; v++)
             acc[0][v] = type == FO_BF16 ? v_iload(sums + v * VL) : v_iadd(acc[0][v], v_iload(sums + v * VL));
         if (whole)
-            byte_end(type, t, bounds, 1, nv, acc, i + r);
+            qend(type, t, bounds, 1, nv, acc, i + r);
         else
             UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + v * VL, acc[0][v]);
     }
-    if (!whole) byte_end_sums(type, t, sums - rows * nv * VL, nv * VL, (int)rows, i);
+    if (!whole) qend_sums(type, t, sums - rows * nv * VL, nv * VL, (int)rows, i);
 }
 
-INLINE void tile_stack(const fo_dtype type, const byte_stack *t, const int nv, ptrdiff_t mr, ptrdiff_t groups) {
-    const fo_byte_gemm_args *g = t->g;
+INLINE void tile_stack(const fo_dtype type, const qstack *t, const int nv, ptrdiff_t mr, ptrdiff_t groups) {
+    const fo_qgemm_args *g = t->g;
     const eb_bounds bounds = eb_start(&g->ep);
     const int across = nv > 1 ? 2 : 1;
-    int32_t sums[2 * TILE_ROWS * BYTE_VECTORS * VL] __attribute__((aligned(64)));
+    int32_t sums[2 * AMX_ROWS * Q_VECTORS * VL] __attribute__((aligned(64)));
     ptrdiff_t i = t->i, left = t->count;
     for (ptrdiff_t down; left > 0; left -= down, i += down * mr) {
         const uint8_t *a = g->a + i * g->lda;
@@ -109,23 +109,23 @@ INLINE void tile_stack(const fo_dtype type, const byte_stack *t, const int nv, p
 }
 
 /* A panel of columns after another; its rows in tiles of nearly equal heights. */
-INLINE void gemm_by_tiles(const fo_dtype type, const fo_byte_gemm_args *g, ptrdiff_t groups) {
-    const ptrdiff_t tiles = (g->m + TILE_ROWS - 1) / TILE_ROWS;
+INLINE void gemm_amx(const fo_dtype type, const fo_qgemm_args *g, ptrdiff_t groups) {
+    const ptrdiff_t tiles = (g->m + AMX_ROWS - 1) / AMX_ROWS;
     ptrdiff_t i = 0;
     for (ptrdiff_t part = 0; part < 2; part++) {
         const ptrdiff_t rows = g->m / tiles + 1 - part, count = part ? tiles - g->m % tiles : g->m % tiles;
         if (!count) continue;
         tile_configure(rows, groups);
         for (ptrdiff_t j = 0, columns; j < g->n; j += columns) {
-            columns = fo_byte_panel(g->n - j, VL, BYTE_VECTORS * VL);
-            const byte_stack t = {.g = g,
-                                  .i = i,
-                                  .j = j,
-                                  .count = count,
-                                  .b = g->b + 4 * j * g->k * g->segments,
-                                  .wanted = (int)(g->n - j < columns ? g->n - j : columns)};
-            if (columns == BYTE_VECTORS * VL)
-                tile_stack(type, &t, BYTE_VECTORS, rows, groups);
+            columns = fo_qpanel(g->n - j, VL, Q_VECTORS * VL);
+            const qstack t = {.g = g,
+                              .i = i,
+                              .j = j,
+                              .count = count,
+                              .b = g->b + 4 * j * g->k * g->segments,
+                              .wanted = (int)(g->n - j < columns ? g->n - j : columns)};
+            if (columns == Q_VECTORS * VL)
+                tile_stack(type, &t, Q_VECTORS, rows, groups);
             else if (columns == 2 * VL)
                 tile_stack(type, &t, 2, rows, groups);
             else
@@ -133,28 +133,28 @@ INLINE void gemm_by_tiles(const fo_dtype type, const fo_byte_gemm_args *g, ptrdi
         }
         i += count * rows;
     }
-    TILE_RELEASE(); /* or the system would save them at each switch */
+    AMX_RELEASE(); /* or the system would save them at each switch */
 }
 
 /* Few rows are bound by reading weights, few groups by the epilogue. */
-static void byte_gemm_by_tiles(const fo_byte_gemm_args *g) {
+static void qgemm_amx(const fo_qgemm_args *g) {
     const ptrdiff_t groups = tile_groups(g->k);
-    if (!groups || g->m <= BYTE_ROWS || g->k * g->segments < TILE_GROUPS) {
-        byte_gemm(g);
+    if (!groups || g->m <= Q_ROWS || g->k * g->segments < AMX_GROUPS) {
+        qgemm(g);
         return;
     }
-    FO_RAN("gemm bytes by tiles");
-    gemm_by_tiles(FO_S8, g, groups);
+    FO_RAN("gemm int8 by AMX");
+    gemm_amx(FO_S8, g, groups);
 }
 
 /* However few rows: a tile adds in another order than a dot product. */
-static void byte_gemm_bf16_by_tiles(const fo_byte_gemm_args *g) {
+static void qgemm_bf16_amx(const fo_qgemm_args *g) {
     const ptrdiff_t groups = tile_groups(g->k);
-    if (!groups || g->k * g->segments < TILE_GROUPS) {
-        byte_gemm_bf16(g);
+    if (!groups || g->k * g->segments < AMX_GROUPS) {
+        qgemm_bf16(g);
         return;
     }
     if (!g->m) return;
     FO_RAN("gemm bf16 by tiles");
-    gemm_by_tiles(FO_BF16, g, groups);
+    gemm_amx(FO_BF16, g, groups);
 }

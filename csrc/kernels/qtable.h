@@ -1,4 +1,4 @@
-/* What one instruction set offers for tensors of 8 bits and products of bfloat16. A processor that has a dot product
+/* What one instruction set offers for tensors of int8 and products of bfloat16. A processor that has a dot product
  * of bytes has a table of its own for each set; results are the same integers with either.
  *
  * real = scale * (q - zero_point). Inside, bytes are uint8, or int8 where the set's dot product takes those
@@ -32,27 +32,27 @@ typedef struct {
     float lo, hi;   /* of floats; of bytes less zero */
     int32_t zero;   /* of a uint8 */
     fo_activation act;
-} fo_byte_epilogue;
+} fo_qepilogue;
 
 /* C[m,n] = epilogue(A B). A's rows are `segments` of k groups of four steps of int8 or two of bfloat16, the last one
  * padded, each group 4 * phases bytes; a segment begins `segment` bytes behind the one before. B is in panels of 4,
- * 2 or 1 vectors (fo_byte_panel), each segments * k groups of four bytes a column. row_zero and row_scale: those of
+ * 2 or 1 vectors (fo_qpanel), each segments * k groups of four bytes a column. row_zero and row_scale: those of
  * A's rows, zero points negated, or NULL. row_sums: of the kernel of this name, where weights have zero points. In the
- * place of all these gemm_bits takes weights in blocks, and rows of as many bytes (quantized/bits.h), each block of
+ * place of all these gemm_blockwise takes weights in blocks, and rows of as many bytes (quantized/bits.h), each block of
  * which has a scale and, as row_zero, its bytes' negated sum. */
 typedef struct {
     ptrdiff_t m, n, k, segments;
     const uint8_t *a;
     ptrdiff_t lda, segment;
     const int8_t *b;
-    const fo_bits *bits; /* gemm_bits: from this column on */
+    const fo_blockwise *bits; /* gemm_blockwise: from this column on */
     ptrdiff_t column;
     const int32_t *row_zero, *row_sums;
     const float *row_scale;
     void *c;
     ptrdiff_t ldc;
-    fo_byte_epilogue ep;
-} fo_byte_gemm_args;
+    fo_qepilogue ep;
+} fo_qgemm_args;
 
 /* Patches of an image whose channels are neighbours: rows of kh * kw * c bytes, flipped; what is outside
  * the image is `zero`. */
@@ -62,21 +62,21 @@ typedef struct {
     ptrdiff_t ih, iw, oh, ow, kh, kw, top, left;
     ptrdiff_t stride_h, stride_w, dilation_h, dilation_w;
     uint8_t flip, zero;
-} fo_byte_patches;
+} fo_qpatches;
 
 /* A depthwise convolution; p.c is 1, and p.x begins at the first channel. w: blocks of 4*vl channels, `block` bytes
  * from one to the next, of each four rows of the kernel kw times 4 vectors of quads, then, of up to three rows, the
- * same a row further down. A last block of few channels has them as often as parts fit a vector (fo_byte_parts).
+ * same a row further down. A last block of few channels has them as often as parts fit a vector (fo_qparts).
  * ep.start, scale, bias and nudge are in the order of quads (fo_quad_channel), those here in that of channels. */
 typedef struct {
-    fo_byte_patches p;
+    fo_qpatches p;
     const int8_t *w;
     ptrdiff_t block;
     const float *scale, *bias, *nudge;
     void *c;                       /* pixels at a distance of `ldc` elements */
     ptrdiff_t ldc, x_step, c_step; /* steps: see planes */
-    fo_byte_epilogue ep;
-} fo_byte_depthwise_args;
+    fo_qepilogue ep;
+} fo_qdepthwise_args;
 
 /* y = round(a_scale * a + b_scale * b), or of a product a_scale * a * b, held to lo .. hi: n bytes less their zero
  * points, all in units of y's scale and less its zero point. one: b is b_first throughout. */
@@ -88,7 +88,7 @@ typedef struct {
     uint8_t a_flip, b_flip, flip;
     int32_t a_zero, b_zero, b_first, zero; /* of uint8 */
     float a_scale, b_scale, lo, hi;
-} fo_byte_pair;
+} fo_qpair;
 
 typedef struct {
     const char *name;
@@ -96,12 +96,12 @@ typedef struct {
     int phases;
     int parts; /* most groups of rows in a vector of a depthwise kernel */
     bool is_signed;
-    bool tiles;                                   /* large products are by tiles of bytes */
-    void (*gemm)(const fo_byte_gemm_args *);      /* of int8 */
-    void (*gemm_bf16)(const fo_byte_gemm_args *); /* or NULL, where the processor has no dot product of them */
-    void (*gemm_bits)(const fo_byte_gemm_args *);               /* by weights in blocks */
-    void (*row_sums)(const fo_byte_gemm_args *, int32_t *sums); /* of A's bytes, m of them */
-    void (*narrow)(ptrdiff_t n, const float *x, uint16_t *y);   /* floats as bfloat16 */
+    bool tiles;                                    /* large products are by AMX tiles */
+    void (*gemm)(const fo_qgemm_args *);           /* of int8 */
+    void (*gemm_bf16)(const fo_qgemm_args *);      /* or NULL, where the processor has no dot product of them */
+    void (*gemm_blockwise)(const fo_qgemm_args *); /* by weights in blocks */
+    void (*row_sums)(const fo_qgemm_args *, int32_t *sums);   /* of A's bytes, m of them */
+    void (*narrow)(ptrdiff_t n, const float *x, uint16_t *y); /* floats as bfloat16 */
     /* y = round(x / scale) + zero within bytes, ^ flip */
     void (*quantize)(ptrdiff_t n, const float *x, float scale, int32_t zero, uint8_t flip, uint8_t *y);
     /* y = scale * ((x ^ flip) - zero) */
@@ -109,27 +109,26 @@ typedef struct {
     /* The least and the largest of n floats and 0; NaN where one is */
     void (*range)(ptrdiff_t n, const float *x, float range[2]);
     void (*copy)(ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y); /* y = x ^ flip */
-    void (*patches)(const fo_byte_patches *, ptrdiff_t pixel, uint8_t *row);
-    void (*depthwise)(const fo_byte_depthwise_args *, ptrdiff_t image, ptrdiff_t h, ptrdiff_t end, ptrdiff_t c0,
+    void (*patches)(const fo_qpatches *, ptrdiff_t pixel, uint8_t *row);
+    void (*depthwise)(const fo_qdepthwise_args *, ptrdiff_t image, ptrdiff_t h, ptrdiff_t end, ptrdiff_t c0,
                       ptrdiff_t c1);
     /* rows of channels, whose images begin at p.x and c and are x_step and c_step elements away from one another, with
      * scratch for `planes` of them; w: `block` bytes a channel, rows of the kernel in whole fours; ep of channels */
-    void (*planes)(const fo_byte_depthwise_args *, ptrdiff_t c, ptrdiff_t count, ptrdiff_t h, ptrdiff_t end,
+    void (*planes)(const fo_qdepthwise_args *, ptrdiff_t c, ptrdiff_t count, ptrdiff_t h, ptrdiff_t end,
                    ptrdiff_t planes, uint8_t *scratch);
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y,
                       ptrdiff_t ldy);                              /* y[j*ldy + i] = x[i*ldx + j] */
     void (*widen)(ptrdiff_t groups, const uint8_t *x, uint8_t *y); /* four bytes as the operands of two phases */
-    void (*pair)(const fo_byte_pair *);
-    void (*larger)(ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y); /* y = the larger of y and x ^ flip */
+    void (*pair)(const fo_qpair *);
+    void (*max)(ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y); /* y = the larger of y and x ^ flip */
     /* sums += x ^ flip; whole vectors of sums are there */
     void (*add)(ptrdiff_t n, const uint8_t *x, uint8_t flip, int32_t *sums);
     /* y = round((sums - less) * scale) + zero within bytes, ^ flip; whole vectors of bytes of sums are there */
     void (*mean)(ptrdiff_t n, const int32_t *sums, int32_t less, float scale, int32_t zero, uint8_t flip, uint8_t *y);
-} fo_byte_kernels;
+} fo_qkernels;
 
-extern const fo_byte_kernels fo_byte_kernels_scalar, fo_byte_kernels_avx2, fo_byte_kernels_avx2vnni,
-    fo_byte_kernels_avx512, fo_byte_kernels_avx512vnni, fo_byte_kernels_avx512bf16, fo_byte_kernels_avx512amx,
-    fo_byte_kernels_neon, fo_byte_kernels_neondot;
+extern const fo_qkernels fo_qkernels_scalar, fo_qkernels_avx2, fo_qkernels_avx2vnni, fo_qkernels_avx512,
+    fo_qkernels_avx512vnni, fo_qkernels_avx512bf16, fo_qkernels_avx512amx, fo_qkernels_neon, fo_qkernels_neondot;
 
 /* The channel that vector q of a block of four has in a lane: that of v_quads (simd.h). */
 static inline ptrdiff_t fo_quad_channel(ptrdiff_t q, ptrdiff_t lane, ptrdiff_t vl) {
@@ -138,24 +137,24 @@ static inline ptrdiff_t fo_quad_channel(ptrdiff_t q, ptrdiff_t lane, ptrdiff_t v
 
 /* Planes of a depthwise kernel (quantized/planes.h): from row to row of the copy, whose bytes outside the image serve
  * the row before, too; bytes of the copy under `rows` output rows, and of those rows with the copy. */
-static inline ptrdiff_t fo_byte_pitch(const fo_byte_patches *p) {
+static inline ptrdiff_t fo_qpitch(const fo_qpatches *p) {
     const ptrdiff_t right = (p->ow - 1) * p->stride_w + p->kw - p->left - p->iw;
     return p->iw + (right > p->left ? right : p->left);
 }
-static inline ptrdiff_t fo_byte_plane_copy(const fo_byte_patches *p, ptrdiff_t rows, ptrdiff_t vl) {
-    return ((rows - 1) * p->stride_h + (p->kh - 1) * p->dilation_h + 2) * fo_byte_pitch(p) + 16 * vl + p->kw + 64;
+static inline ptrdiff_t fo_qplane_copy(const fo_qpatches *p, ptrdiff_t rows, ptrdiff_t vl) {
+    return ((rows - 1) * p->stride_h + (p->kh - 1) * p->dilation_h + 2) * fo_qpitch(p) + 16 * vl + p->kw + 64;
 }
-static inline ptrdiff_t fo_byte_plane_scratch(const fo_byte_patches *p, ptrdiff_t rows, ptrdiff_t vl) {
-    return (fo_byte_plane_copy(p, rows, vl) + rows * fo_byte_pitch(p) + 8 * vl) | 63; /* not a multiple of a line */
+static inline ptrdiff_t fo_qplane_scratch(const fo_qpatches *p, ptrdiff_t rows, ptrdiff_t vl) {
+    return (fo_qplane_copy(p, rows, vl) + rows * fo_qpitch(p) + 8 * vl) | 63; /* not a multiple of a line */
 }
 
 /* How many times `channels` fit a vector of so many bytes: 1, 2 or 4. */
-static inline int fo_byte_parts(int most, ptrdiff_t channels, ptrdiff_t bytes) {
+static inline int fo_qparts(int most, ptrdiff_t channels, ptrdiff_t bytes) {
     return most >= 4 && 4 * channels <= bytes ? 4 : most >= 2 && 2 * channels <= bytes ? 2 : 1;
 }
 
 /* Columns of the next panel of B where so many are left. */
-static inline ptrdiff_t fo_byte_panel(ptrdiff_t left, ptrdiff_t vl, ptrdiff_t nr) {
+static inline ptrdiff_t fo_qpanel(ptrdiff_t left, ptrdiff_t vl, ptrdiff_t nr) {
     const ptrdiff_t vectors = (left + vl - 1) / vl;
     return vectors * vl >= nr ? nr : vectors >= 2 ? 2 * vl : vl;
 }

@@ -1,6 +1,6 @@
-/* Integers and bytes on AVX-512. Contract: bytes.h. */
+/* Integers and bytes on AVX-512. Contract: int8.h. */
 typedef __m512i vi;
-enum { BYTE_VECTORS = 4, BYTE_ROWS = 6 };
+enum { Q_VECTORS = 4, Q_ROWS = 6 };
 INLINE vi v_iload(const void *p) { return _mm512_loadu_si512(p); }
 INLINE void v_istore(void *p, vi v) { _mm512_storeu_si512(p, v); }
 INLINE vi v_iset1(int32_t x) { return _mm512_set1_epi32(x); }
@@ -21,7 +21,7 @@ INLINE vi v_load_bytes_tail(const uint8_t *p, ptrdiff_t n) {
     return _mm512_cvtepu8_epi32(_mm512_castsi512_si128(v_load_quads_tail(p, n < VL ? n : VL)));
 }
 INLINE void v_store_quads_tail(void *p, vi v, ptrdiff_t n) { _mm512_mask_storeu_epi8(p, v_bytes_(n), v); }
-#define BYTE_PARTS 4
+#define Q_PARTS 4
 INLINE vi v_load_parts(int parts, const uint8_t *const *p, ptrdiff_t n) {
     if (parts == 2 && n == 32)
         return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)p[0])),
@@ -70,7 +70,7 @@ INLINE void v_quads(const vi r[4], vi q[4]) {
     q[2] = _mm512_unpacklo_epi16(b, d);
     q[3] = _mm512_unpackhi_epi16(b, d);
 }
-#ifdef FO_VNNI /* avx512vnni_bytes.h */
+#ifdef FO_VNNI /* avx512vnni_int8.h */
 #include "one_phase.h"
 enum { DOT_SIGNED = 0 };
 /* not the intrinsic, with which GCC 12 stores sums after every step */

@@ -1,6 +1,6 @@
-/* Integers and bytes on plain C. Contract: bytes.h. */
+/* Integers and bytes on plain C. Contract: int8.h. */
 typedef int32_t vi;
-enum { BYTE_VECTORS = 1, BYTE_ROWS = 6 };
+enum { Q_VECTORS = 1, Q_ROWS = 6 };
 enum { DOT_SIGNED = 0 };
 INLINE vi v_iload(const void *p) {
     vi v;

@@ -1,15 +1,15 @@
 /* Bands of output rows, whose pixels under them are copied once, with what is outside the image: a row of A is kh
  * segments of kw pixels, as they are there. */
-#include "bands.h"
+#include "qbands.h"
 
 #include <string.h>
 
 #include "../pack.h"
 
 typedef struct {
-    const fo_byte_product *p;
-    fo_byte_patches in;
-    fo_byte_epilogue ep;
+    const fo_qproduct *p;
+    fo_qpatches in;
+    fo_qepilogue ep;
     ptrdiff_t size, sc, channels; /* bytes: of an element, from channel to channel, of a pixel of the copy */
     ptrdiff_t rows, bands, columns, row_bytes, sums, each; /* rows of a band; columns and bytes of a row of the copy;
                                                               pixels of a band whose sums are needed */
@@ -18,7 +18,7 @@ typedef struct {
 
 /* Pixels of three channels as ones of four, of `bytes` in all, a literal: whole words but for the last pixel, beyond
  * which nothing is read. */
-static inline void pad_pixels(const fo_byte_patches *in, const size_t bytes, ptrdiff_t pixels, const uint8_t *x,
+static inline void pad_pixels(const fo_qpatches *in, const size_t bytes, ptrdiff_t pixels, const uint8_t *x,
                               uint8_t *to) {
     const uint64_t flip = in->flip * 0x0101010101010101u, kept = UINT64_MAX >> (64 - 6 * bytes);
     uint64_t v = 0;
@@ -33,8 +33,8 @@ static inline void pad_pixels(const fo_byte_patches *in, const size_t bytes, ptr
 }
 
 static void copy_pixels(const band_job *job, ptrdiff_t pixels, const uint8_t *x, uint8_t *to) {
-    const fo_byte_patches *in = &job->in;
-    const fo_byte_kernels *kn = job->p->plan->kn;
+    const fo_qpatches *in = &job->in;
+    const fo_qkernels *kn = job->p->plan->kn;
     if (job->channels > in->c && job->sc == job->size && in->sw >= in->c) {
         job->size == 1 ? pad_pixels(in, 4, pixels, x, to) : pad_pixels(in, 8, pixels, x, to);
     } else if (job->channels > in->c) {
@@ -51,10 +51,10 @@ static void copy_pixels(const band_job *job, ptrdiff_t pixels, const uint8_t *x,
 
 /* A row of the image from column -left on, and the bytes that a phase takes. */
 static void band_row(const band_job *job, const uint8_t *x, uint8_t *raw, uint8_t *row) {
-    const fo_byte_patches *in = &job->in;
-    const fo_byte_kernels *kn = job->p->plan->kn;
+    const fo_qpatches *in = &job->in;
+    const fo_qkernels *kn = job->p->plan->kn;
     const ptrdiff_t c = job->channels, end = min_(job->columns, in->iw + in->left), left = min_(in->left, job->columns);
-    const int phases = fo_byte_phases(job->p->plan);
+    const int phases = fo_qphases(job->p->plan);
     uint8_t *to = phases == 1 ? row : raw;
     memset(to, in->zero, (size_t)(job->columns * c));
     if (x && end > left) copy_pixels(job, end - left, x, to + left * c);
@@ -63,8 +63,8 @@ static void band_row(const band_job *job, const uint8_t *x, uint8_t *raw, uint8_
 
 static void band_task(void *context, ptrdiff_t task, int thread) {
     const band_job *job = context;
-    const fo_byte_patches *in = &job->in;
-    const fo_byte_plan *plan = job->p->plan;
+    const fo_qpatches *in = &job->in;
+    const fo_qplan *plan = job->p->plan;
     const ptrdiff_t group = task % plan->groups, band = task / plan->groups, image = band / job->bands,
                     h = band % job->bands * job->rows, rows = min_(job->rows, in->oh - h);
     const ptrdiff_t first = h * in->stride_h - in->top,
@@ -78,26 +78,26 @@ static void band_task(void *context, ptrdiff_t task, int thread) {
     }
     for (ptrdiff_t j = 0; j < plan->n; j += plan->kn->nr)
         for (ptrdiff_t r = 0; r < rows; r++) {
-            fo_byte_gemm_args g = fo_byte_block_of(job->p, &job->ep, group, (image * in->oh + h + r) * in->ow, j);
+            fo_qgemm_args g = fo_qblock_of(job->p, &job->ep, group, (image * in->oh + h + r) * in->ow, j);
             g.m = in->ow, g.n = min_(plan->kn->nr, plan->n - j);
             g.segments = in->kh, g.k = in->kw * job->channels / 4, g.segment = in->dilation_h * job->row_bytes;
-            g.a = copy + r * in->stride_h * job->row_bytes, g.lda = in->stride_w * job->channels * fo_byte_phases(plan);
+            g.a = copy + r * in->stride_h * job->row_bytes, g.lda = in->stride_w * job->channels * fo_qphases(plan);
             if (job->sums && !j) plan->kn->row_sums(&g, sums + r * in->ow);
             if (job->sums) g.row_sums = sums + r * in->ow;
-            fo_byte_gemm(plan, &g);
+            fo_qgemm(plan, &g);
         }
 }
 
-fo_status fo_byte_run_bands(const fo_byte_product *p, const fo_byte_patches *in, ptrdiff_t images, ptrdiff_t sc,
-                            ptrdiff_t channels) {
-    const fo_byte_plan *plan = p->plan;
-    const int threads = fo_byte_threads(p);
+fo_status fo_qrun_bands(const fo_qproduct *p, const fo_qpatches *in, ptrdiff_t images, ptrdiff_t sc,
+                        ptrdiff_t channels) {
+    const fo_qplan *plan = p->plan;
+    const int threads = fo_qthreads(p);
     const ptrdiff_t size = fo_size(plan->type);
     band_job job = {
-        .p = p, .in = *in, .ep = fo_byte_epilogue_of(p), .size = size, .sc = sc * size, .channels = channels * size};
+        .p = p, .in = *in, .ep = fo_qepilogue_of(p), .size = size, .sc = sc * size, .channels = channels * size};
     job.columns = (in->ow - 1) * in->stride_w + in->kw;
-    job.row_bytes = job.columns * job.channels * fo_byte_phases(plan);
-    const ptrdiff_t fitting = fo_near_bytes() / 4 / (in->stride_h * job.row_bytes),
+    job.row_bytes = job.columns * job.channels * fo_qphases(plan);
+    const ptrdiff_t fitting = fo_l2_bytes() / 4 / (in->stride_h * job.row_bytes),
                     wanted = threads > 1 ? div_up(FO_TASKS_A_THREAD * threads, images * plan->groups) : 1;
     job.rows = clamp_(fitting, 1, div_up(in->oh, wanted)), job.bands = div_up(in->oh, job.rows);
     job.rows = div_up(in->oh, job.bands);

@@ -1,9 +1,9 @@
 /* The walk over C = epilogue(A B): stacks of tiles, a panel of B after another. */
 #include "tile.h"
-#include "bits.h"
-#include "stack.h"
+#include "blockwise.h"
+#include "tile_stack.h"
 #include "narrow.h"
-#include "sweep.h"
+#include "gemv_rows.h"
 
 /* Halves of a vector of the next tile, for the columns that are left: fewer rows leave registers for more, so that
  * enough independent sums hide the multiply-add's latency; the last three vectors are one tile, for one alone would
@@ -11,7 +11,7 @@
 INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     const ptrdiff_t vectors = (left + VL - 1) / VL;
     const bool rows = g->form == FO_ROWS;
-    if (g->form == FO_BITS) return 2 * NV;
+    if (g->form == FO_BLOCKWISE) return 2 * NV;
     if (IS_SCALAR) return vectors < 2 ? 2 : 4;
     /* all panels that a tile reads are there */
     if (rows && g->m * 8 <= MR * NV && left > 3 * NR) return 16;
@@ -29,9 +29,9 @@ INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t j, ptrdi
     const int columns = width * VL / 2;
     const bool long_rows = g->form == FO_ROWS && g->b_type == FO_F32 && g->k >= FO_LONG_STEPS,
                clash = long_rows && g->lda % FO_PAGE_FLOATS == 0 && MANY_REGS;
-    const ptrdiff_t high = g->form == FO_BITS ? FO_BITS_ROWS / 2
-                           : width > 2 * NV   ? 2 * MR * NV / width
-                                              : MR - clash,
+    const ptrdiff_t high = g->form == FO_BLOCKWISE ? FO_BLOCKWISE_ROWS / 2
+                           : width > 2 * NV        ? 2 * MR * NV / width
+                                                   : MR - clash,
                     count = (g->m + high - 1) / high, mr = g->m / count, taller = g->m % count;
     tile_stack t = {.g = g, .j = j, .across = panels > 0, .wanted = g->n - j < columns ? (int)(g->n - j) : columns};
     t.direct = !ep->transposed && t.wanted == columns && fo_in_registers(&ep->act);
@@ -69,7 +69,7 @@ INLINE ptrdiff_t gemm_across(const fo_gemm_args *args) {
                pixels = args->form == FO_ROWS && args->b_type == FO_F32 && args->ldb == NR && !args->ep.channel_rows;
     const ptrdiff_t panels = args->n / NR;
     if (!VEC_IS_LINE || args->k > FO_FEW_STEPS || args->ep.transposed || args->start) return 0;
-    if (planes ? panels < FO_LEAST_PANELS : !pixels || 4 * args->n * args->k >= FO_L2_PIECE) return 0;
+    if (planes ? panels < FO_MIN_PANELS : !pixels || 4 * args->n * args->k >= FO_L2_PIECE) return 0;
     const ptrdiff_t most = planes ? FO_NEAR_PIXELS_FLOATS / (args->k + 1) / NR : panels;
     fo_gemm_args g = *args;
     g.form = FO_ROWS;

@@ -1,5 +1,5 @@
 /* The epilogue's other ends: sums of products of int8 or bfloat16 come in; float32, bytes or bfloat16 go out
- * (fo_byte_epilogue). Sums of other products than int8's are floats in the same registers.
+ * (fo_qepilogue). Sums of other products than int8's are floats in the same registers.
  *
  *   sums in registers   eb_start once a call, eb_vector and eb_bytes or v_store
  *   sums in memory      eb_rows: activations that are not a clip, edges
@@ -7,7 +7,7 @@
 #ifndef FO_EPILOGUE_BYTES_H
 #define FO_EPILOGUE_BYTES_H
 
-#include "../bytes.h"
+#include "../qtable.h"
 #include "../epilogue.h"
 
 enum {
@@ -20,7 +20,7 @@ typedef struct {
     vi zero, flip;
 } eb_bounds;
 
-INLINE eb_bounds eb_start(const fo_byte_epilogue *e) {
+INLINE eb_bounds eb_start(const fo_qepilogue *e) {
     return (eb_bounds){v_set1(e->lo), v_set1(e->hi), v_iset1(e->zero * 0x10001),
                        v_iset1(e->type == FO_S8 ? (int32_t)0x80808080 : 0)};
 }
@@ -43,8 +43,8 @@ INLINE vi eb_round(const eb_bounds *b, vf y) { return v_to_int(v_min(v_max(y, b-
 INLINE vf eb_sum(vf a, vf a_scale, vf b, vf b_scale) { return v_add(v_mul(a, a_scale), v_mul(b, b_scale)); }
 
 /* Plus the residual's elements at r, of which n count. What is rounded before has the integers of a layer that stores
- * bytes, and the sum those of byte_pair. */
-INLINE vf eb_residual(const fo_byte_epilogue *e, vf y, const void *residual, ptrdiff_t at, ptrdiff_t n) {
+ * bytes, and the sum those of qpair. */
+INLINE vf eb_residual(const fo_qepilogue *e, vf y, const void *residual, ptrdiff_t at, ptrdiff_t n) {
     const vf scale = v_set1(e->residual_scale);
     if (e->residual_type == FO_F32) {
         const float *r = (const float *)residual + at;
@@ -89,7 +89,7 @@ INLINE void eb_store_bf16(uint16_t *c, vf y, ptrdiff_t n) {
 }
 
 /* A row of nv vectors (a literal), of which n elements are wanted, to c: whole (a literal) says that these are all. */
-INLINE void eb_store(const fo_byte_epilogue *e, const eb_bounds *b, const int nv, const bool whole, vf y[EB_VECTORS],
+INLINE void eb_store(const fo_qepilogue *e, const eb_bounds *b, const int nv, const bool whole, vf y[EB_VECTORS],
                      void *c, ptrdiff_t n) {
     if (e->type == FO_F32) {
         UNROLL_FOR (int v = 0; v < nv; v++) {
@@ -121,7 +121,7 @@ INLINE void eb_store(const fo_byte_epilogue *e, const eb_bounds *b, const int nv
 
 /* mr rows of sums, ldt elements from row to row, of n columns; r and c are their places in the residual and in C. */
 typedef struct {
-    const fo_byte_epilogue *e;
+    const fo_qepilogue *e;
     fo_dtype type; /* of the operands */
     const int32_t *sums;
     ptrdiff_t ldt, mr, n;

@@ -1,6 +1,6 @@
-/* Integers and bytes on AVX2. Contract: bytes.h. */
+/* Integers and bytes on AVX2. Contract: int8.h. */
 typedef __m256i vi;
-enum { BYTE_VECTORS = 2, BYTE_ROWS = 6 };
+enum { Q_VECTORS = 2, Q_ROWS = 6 };
 INLINE vi v_iload(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 INLINE void v_istore(void *p, vi v) { _mm256_storeu_si256((__m256i *)p, v); }
 INLINE vi v_iset1(int32_t x) { return _mm256_set1_epi32(x); }
@@ -68,7 +68,7 @@ INLINE void v_quads(const vi r[4], vi q[4]) {
     q[2] = _mm256_unpacklo_epi16(b, d);
     q[3] = _mm256_unpackhi_epi16(b, d);
 }
-#ifdef FO_VNNI /* avx2vnni_bytes.h */
+#ifdef FO_VNNI /* avx2vnni_int8.h */
 #include "one_phase.h"
 enum { DOT_SIGNED = 0 };
 /* not the intrinsic, with which GCC 12 stores sums after every step */

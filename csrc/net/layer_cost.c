@@ -1,54 +1,56 @@
-/* What layers take in float32, in bfloat16 and in 8 bits, and the way between: what a network's quantisation decides
+/* What layers take in float32, in bfloat16 and in int8, and the way between: what a network's quantisation decides
  * by. They depend on shapes and on what the processor has, never on a measurement, and only their ratios count. */
 #include "../machine/tune.h"
 #include "../pack.h"
-#include "bytes.h"
+#include "qgemm.h"
 
 #include <math.h>
 
 static double nanoseconds(double macs) { return fo_nanoseconds(fo_active(), macs, 0); }
 
 /* Of int8 or bfloat16. */
-static const fo_byte_prices *prices_of(fo_dtype type) {
-    if (type == FO_BF16) return fo_has_tiles() ? &fo_prices_of_bf16_tiles : &fo_prices_of_bf16;
-    return fo_has_tiles() ? &fo_prices_of_tiles : fo_has_dot_product() ? &fo_prices_of_dots : &fo_prices_of_words;
+static const fo_int8_costs *costs_of(fo_dtype type) {
+    if (type == FO_BF16) return fo_multiplies_by_amx() ? &fo_costs_of_bf16_amx : &fo_costs_of_bf16;
+    return fo_multiplies_by_amx() ? &fo_costs_of_amx
+           : fo_has_dot_product() ? &fo_costs_of_vnni
+                                  : &fo_costs_of_multiply_add;
 }
 
 bool fo_has_dot_product(void) { return fo_active_bytes()->phases == 1; }
-bool fo_has_tiles(void) { return fo_active_bytes()->tiles; }
+bool fo_multiplies_by_amx(void) { return fo_active_bytes()->tiles; }
 
 double fo_convert_nanoseconds(ptrdiff_t elements) {
-    return nanoseconds(prices_of(FO_S8)->start + prices_of(FO_S8)->convert * (double)elements);
+    return nanoseconds(costs_of(FO_S8)->start + costs_of(FO_S8)->convert * (double)elements);
 }
 double fo_bf16_convert_nanoseconds(ptrdiff_t elements) {
-    return nanoseconds(prices_of(FO_BF16)->convert * (double)elements);
+    return nanoseconds(costs_of(FO_BF16)->convert * (double)elements);
 }
 
 double fo_linear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
-    return nanoseconds((double)n * (double)k * (m > fo_float_prices.rows ? (double)m : fo_float_prices.rows));
+    return nanoseconds((double)n * (double)k * (m > fo_float_costs.rows ? (double)m : fo_float_costs.rows));
 }
 
 /* Rows times n columns, of which vectors have some more; a weight takes as long as some rows. */
 static double products(fo_dtype type, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
-    const fo_byte_kernels *kn = fo_active_bytes();
-    const fo_byte_prices *p = prices_of(type);
+    const fo_qkernels *kn = fo_active_bytes();
+    const fo_int8_costs *p = costs_of(type);
     const double columns = (double)round_up(n, kn->vl), steps = (double)round_up(k, type == FO_S8 ? 4 * kn->phases : 2);
     const double rows = (double)m * p->step;
     return columns * (steps * (rows > p->weight ? rows : p->weight) + (double)m * p->result);
 }
 
 double fo_qlinear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
-    return nanoseconds(prices_of(FO_S8)->start + products(FO_S8, m, n, k));
+    return nanoseconds(costs_of(FO_S8)->start + products(FO_S8, m, n, k));
 }
 
 double fo_bf16_linear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
-    return fo_has_bf16() ? nanoseconds(prices_of(FO_BF16)->start + products(FO_BF16, m, n, k)) : INFINITY;
+    return fo_has_bf16() ? nanoseconds(costs_of(FO_BF16)->start + products(FO_BF16, m, n, k)) : INFINITY;
 }
 
 static double dense_nanoseconds(fo_dtype type, const fo_conv2d_shape *s, const fo_conv2d_size *z) {
-    const ptrdiff_t c = fo_byte_channels(s), taps = s->kh * s->kw, pixels = z->n * z->oh * z->ow;
-    const bool bands = fo_byte_bands(fo_active_bytes(), type, s, z->ow);
-    const fo_byte_prices *p = prices_of(type);
+    const ptrdiff_t c = fo_qchannels(s), taps = s->kh * s->kw, pixels = z->n * z->oh * z->ow;
+    const bool bands = fo_qbands(fo_active_bytes(), type, s, z->ow);
+    const fo_int8_costs *p = costs_of(type);
     /* rows of windows that are copied, a group at a time; bands of an image have none, but what a group takes */
     const ptrdiff_t rows = bands ? s->groups > 1 : taps > 1 || s->sh * s->sw > 1 ? s->kh : 0;
     const double patches = (double)(pixels * s->groups * rows);
@@ -57,8 +59,8 @@ static double dense_nanoseconds(fo_dtype type, const fo_conv2d_shape *s, const f
 }
 
 double fo_qconv2d_nanoseconds(const fo_conv2d_shape *s, const fo_conv2d_size *z) {
-    const fo_byte_prices *p = prices_of(FO_S8);
-    if (!fo_byte_depthwise(s)) return dense_nanoseconds(FO_S8, s, z);
+    const fo_int8_costs *p = costs_of(FO_S8);
+    if (!fo_qdepthwise(s)) return dense_nanoseconds(FO_S8, s, z);
     const double results = (double)(z->n * z->oh * z->ow * round_up(s->oc, fo_active_bytes()->vl));
     const double quads = (double)(div_up(s->kh, 4) * s->kw * s->sw);
     const double curve = fo_in_registers(&s->act) ? 0 : p->curve;

@@ -5,27 +5,25 @@
 #include <math.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "qgemm.h"
 #include "../pack.h"
 
 static float within_floats(double v) { return v > FLT_MAX ? FLT_MAX : v < -FLT_MAX ? -FLT_MAX : (float)v; }
 static double between(double v, double least, double most) { return v < least ? least : v > most ? most : v; }
 
 /* Bytes behind a clip are computed in units of their scale: one product less. */
-static double unit_of(const fo_byte_plan *plan) {
-    return plan->y.scale && fo_in_registers(&plan->act) ? plan->y.scale : 1;
-}
+static double unit_of(const fo_qplan *plan) { return plan->y.scale && fo_in_registers(&plan->act) ? plan->y.scale : 1; }
 
 /* That of products with their bias: of what they are rounded to first, if that comes before all else. */
-static double unit_of_products(const fo_byte_plan *plan) {
+static double unit_of_products(const fo_qplan *plan) {
     return plan->product.scale ? plan->product.scale : unit_of(plan);
 }
-static bool are_rounded(const fo_byte_plan *plan) {
+static bool are_rounded(const fo_qplan *plan) {
     return plan->product.scale || (plan->y.scale && fo_in_registers(&plan->act));
 }
 
 /* Whether all results fit 32 bits before they are held to bytes. */
-static bool fits_integers(const fo_byte_plan *plan, const fo_quantized *q) {
+static bool fits_integers(const fo_qplan *plan, const fo_quantized *q) {
     const double unit = unit_of_products(plan);
     double largest = 0;
     for (ptrdiff_t o = 0; o < plan->groups * plan->n; o++)
@@ -42,7 +40,7 @@ static double multiplier_of(double scale) {
 }
 
 /* Results that are rounded twice, whose bias is a whole number of sums: its part of what they start with. */
-static int32_t make_twice(fo_byte_plan *plan, const fo_quantized *q, ptrdiff_t o, ptrdiff_t at) {
+static int32_t make_twice(fo_qplan *plan, const fo_quantized *q, ptrdiff_t o, ptrdiff_t at) {
     const double sum = (double)q->x.scale * q->w_scale[o], scale = multiplier_of(sum / unit_of_products(plan));
     plan->scale[at] = within_floats(scale), plan->bias[at] = (float)(scale - plan->scale[at]);
     plan->nudge[at] = q->nudge[o];
@@ -51,7 +49,7 @@ static int32_t make_twice(fo_byte_plan *plan, const fo_quantized *q, ptrdiff_t o
     return (int32_t)bias;
 }
 
-static void make_bias(fo_byte_plan *plan, const fo_quantized *q) {
+static void make_bias(fo_qplan *plan, const fo_quantized *q) {
     for (ptrdiff_t o = 0; o < plan->groups * plan->n; o++) {
         const ptrdiff_t at = o / plan->n * plan->columns + o % plan->n;
         if (q->bias) plan->bias[at] = q->bias[o];
@@ -59,7 +57,7 @@ static void make_bias(fo_byte_plan *plan, const fo_quantized *q) {
     }
 }
 
-static void make_constants(fo_byte_plan *plan, const fo_quantized *q) {
+static void make_constants(fo_qplan *plan, const fo_quantized *q) {
     const double unit = unit_of_products(plan), x_scale = q->x.scale ? q->x.scale : 1;
     double largest = 0;
     for (ptrdiff_t o = 0; o < plan->groups * plan->n; o++) {
@@ -77,27 +75,27 @@ static void make_constants(fo_byte_plan *plan, const fo_quantized *q) {
     if (plan->product.scale) largest = 255 * unit / unit_of(plan);
     plan->largest = largest + 255 * q->residual.scale / unit_of(plan);
     for (int s = 0; q->x.scale && s < 2; s++) {
-        const int32_t zero = q->x.zero_point + fo_byte_offset(plan->kn, s ? FO_S8 : FO_U8);
+        const int32_t zero = q->x.zero_point + fo_qoffset(plan->kn, s ? FO_S8 : FO_U8);
         for (ptrdiff_t at = 0; at < plan->groups * plan->columns; at++) plan->start[s][at] -= zero * plan->sums[at];
     }
 }
 
-fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *p) {
-    const fo_byte_plan *plan = p->plan;
+fo_qepilogue fo_qepilogue_of(const fo_qproduct *p) {
+    const fo_qplan *plan = p->plan;
     const fo_activation *act = &plan->act;
     const fo_types types = p->types;
     const double unit = unit_of(plan);
-    fo_byte_epilogue e = {.start = fo_byte_start(plan, types.x),
-                          .w_zero = plan->w_zero,
-                          .scale = plan->scale,
-                          .bias = plan->bias,
-                          .nudge = plan->nudge,
-                          .longer = plan->longer,
-                          .residual_type = types.residual,
-                          .ldr = p->ldr,
-                          .type = types.y,
-                          .clips = fo_in_registers(act),
-                          .act = *act};
+    fo_qepilogue e = {.start = fo_qstart(plan, types.x),
+                      .w_zero = plan->w_zero,
+                      .scale = plan->scale,
+                      .bias = plan->bias,
+                      .nudge = plan->nudge,
+                      .longer = plan->longer,
+                      .residual_type = types.residual,
+                      .ldr = p->ldr,
+                      .type = types.y,
+                      .clips = fo_in_registers(act),
+                      .act = *act};
     double lo = act->kind == FO_CLIP ? act->p0 / unit : -INFINITY,
            hi = act->kind == FO_CLIP ? act->p1 / unit : INFINITY;
     e.act.slopes = plan->slopes;
@@ -116,7 +114,7 @@ fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *p) {
 }
 
 typedef struct {
-    const fo_byte_plan *plan;
+    const fo_qplan *plan;
     const void *w;
     ptrdiff_t wn, wk;
 } packing;
@@ -128,7 +126,7 @@ static void pack_panel_bf16(const packing *p, ptrdiff_t columns, ptrdiff_t wante
 
 /* A panel of one group from column j on, and the sums of its weights. */
 static void pack_panel(const packing *p, ptrdiff_t group, ptrdiff_t j, ptrdiff_t columns) {
-    const fo_byte_plan *plan = p->plan;
+    const fo_qplan *plan = p->plan;
     int8_t *to = plan->w + group * plan->panels + 4 * j * plan->quads;
     const ptrdiff_t first = (group * plan->n + j) * p->wn, wanted = min_(columns, plan->n - j);
     const int8_t *w = (const int8_t *)p->w + first;
@@ -151,17 +149,17 @@ static void pack_panel(const packing *p, ptrdiff_t group, ptrdiff_t j, ptrdiff_t
 
 static void pack_group(void *context, ptrdiff_t task, int thread) {
     const packing *p = context;
-    const fo_byte_kernels *kn = p->plan->kn;
+    const fo_qkernels *kn = p->plan->kn;
     const ptrdiff_t blocks = div_up(p->plan->n, kn->nr), first = task % blocks * kn->nr;
     (void)thread;
     for (ptrdiff_t j = first, columns; j < min_(first + kn->nr, p->plan->n); j += columns) {
-        columns = fo_byte_panel(p->plan->n - j, kn->vl, kn->nr);
+        columns = fo_qpanel(p->plan->n - j, kn->vl, kn->nr);
         pack_panel(p, task / blocks, j, columns);
     }
 }
 
 /* Zeros for a value a channel. */
-static void *channels(const fo_byte_plan *plan, bool *failed) {
+static void *channels(const fo_qplan *plan, bool *failed) {
     const size_t bytes = (size_t)(plan->groups * plan->columns + MAX_LANES) * sizeof(float);
     void *p = fo_alloc(bytes);
     if (p)
@@ -172,7 +170,7 @@ static void *channels(const fo_byte_plan *plan, bool *failed) {
 }
 
 /* What has an element a channel, of a plan whose sizes are known; false where memory is short. */
-static bool make_channels(fo_byte_plan *plan, const fo_quantized *q) {
+static bool make_channels(fo_qplan *plan, const fo_quantized *q) {
     bool failed = false;
     plan->kn = fo_active_bytes(), plan->columns = round_up(plan->n, plan->kn->vl);
     plan->x = q->x, plan->product = q->product, plan->residual = q->residual, plan->y = q->y, plan->act = q->act;
@@ -185,9 +183,9 @@ static bool make_channels(fo_byte_plan *plan, const fo_quantized *q) {
     return !failed;
 }
 
-bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrdiff_t n, ptrdiff_t k, const void *w,
-                       ptrdiff_t wn, ptrdiff_t wk, const fo_quantized *q) {
-    *plan = (fo_byte_plan){.type = type, .groups = groups, .n = n, .k = k, .quads = div_up(k * fo_size(type), 4)};
+bool fo_qplan_make(fo_qplan *plan, fo_dtype type, ptrdiff_t groups, ptrdiff_t n, ptrdiff_t k, const void *w,
+                   ptrdiff_t wn, ptrdiff_t wk, const fo_quantized *q) {
+    *plan = (fo_qplan){.type = type, .groups = groups, .n = n, .k = k, .quads = div_up(k * fo_size(type), 4)};
     const bool made = make_channels(plan, q);
     plan->panels = 4 * plan->columns * plan->quads;
     plan->w = fo_alloc((size_t)max_(groups * plan->panels, 1));
@@ -199,10 +197,10 @@ bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrd
     return true;
 }
 
-bool fo_byte_plan_make_bits(fo_byte_plan *plan, ptrdiff_t n, ptrdiff_t k, const fo_bits *bits, const float *bias,
-                            fo_activation act) {
+bool fo_qplan_make_bits(fo_qplan *plan, ptrdiff_t n, ptrdiff_t k, const fo_blockwise *bits, const float *bias,
+                        fo_activation act) {
     const ptrdiff_t steps = bits->blocks * bits->block;
-    *plan = (fo_byte_plan){.type = FO_S8, .bits = *bits, .groups = 1, .n = n, .k = k, .quads = steps / 4};
+    *plan = (fo_qplan){.type = FO_S8, .bits = *bits, .groups = 1, .n = n, .k = k, .quads = steps / 4};
     const fo_quantized q = {.bias = bias, .act = act};
     if (!make_channels(plan, &q)) return false;
     plan->panels = n * (steps * bits->bits / 8 + 4 * bits->blocks);
@@ -210,7 +208,7 @@ bool fo_byte_plan_make_bits(fo_byte_plan *plan, ptrdiff_t n, ptrdiff_t k, const 
     return true;
 }
 
-void fo_byte_plan_free(fo_byte_plan *plan) {
+void fo_qplan_free(fo_qplan *plan) {
     fo_free(plan->w), fo_free(plan->scale), fo_free(plan->bias), fo_free(plan->slopes);
     fo_free(plan->nudge), fo_free(plan->w_zero), fo_free(plan->sums), fo_free(plan->start[0]), fo_free(plan->start[1]);
 }
@@ -218,42 +216,41 @@ void fo_byte_plan_free(fo_byte_plan *plan) {
 /* A cut of C, and what each thread has for its block's rows: sums, their bytes, a row before it is widened, scales and
  * zero points. */
 typedef struct {
-    const fo_byte_product *p;
-    fo_byte_epilogue ep;
+    const fo_qproduct *p;
+    fo_qepilogue ep;
     ptrdiff_t rows, columns, down, across, row_bytes, each;
     float *scratch;
-} byte_job;
+} qjob;
 
 /* Rows i .. i+m-1 of a group into a thread's scratch; g gets them. */
-static void make_rows(const byte_job *job, fo_byte_gemm_args *g, ptrdiff_t group, ptrdiff_t i, float *scratch) {
-    const fo_byte_plan *plan = job->p->plan;
+static void make_rows(const qjob *job, fo_qgemm_args *g, ptrdiff_t group, ptrdiff_t i, float *scratch) {
+    const fo_qplan *plan = job->p->plan;
     uint8_t *rows = (uint8_t *)scratch, *raw = rows + job->rows * job->row_bytes;
-    const ptrdiff_t each = fo_byte_scales(plan);
+    const ptrdiff_t each = fo_qscales(plan);
     float *scale = (float *)(raw + round_up(4 * plan->quads, 64));
     int32_t *zero = (int32_t *)(scale + job->rows * each);
     const ptrdiff_t bytes = plan->k * fo_size(plan->type);
     for (ptrdiff_t r = 0; r < g->m; r++, rows += job->row_bytes) {
-        uint8_t *to = fo_byte_phases(plan) == 1 ? rows : raw;
+        uint8_t *to = fo_qphases(plan) == 1 ? rows : raw;
         memset(to + bytes, 0, (size_t)(4 * plan->quads - bytes));
         job->p->row(job->p, group, i + r, to, scale + r * each, zero + r * each);
-        if (fo_byte_phases(plan) > 1) plan->kn->widen(plan->quads, raw, rows);
+        if (fo_qphases(plan) > 1) plan->kn->widen(plan->quads, raw, rows);
     }
     g->a = (const uint8_t *)scratch, g->lda = job->row_bytes;
     if (plan->type == FO_S8 && !plan->x.scale) g->row_scale = scale, g->row_zero = zero;
 }
 
-fo_byte_gemm_args fo_byte_block_of(const fo_byte_product *p, const fo_byte_epilogue *ep, ptrdiff_t group, ptrdiff_t i,
-                                   ptrdiff_t j) {
-    const fo_byte_plan *plan = p->plan;
+fo_qgemm_args fo_qblock_of(const fo_qproduct *p, const fo_qepilogue *ep, ptrdiff_t group, ptrdiff_t i, ptrdiff_t j) {
+    const fo_qplan *plan = p->plan;
     const ptrdiff_t column = group * plan->n + j, at = group * plan->columns + j;
-    fo_byte_gemm_args g = {.k = plan->quads,
-                           .segments = 1,
-                           .ldc = p->ldc,
-                           .ep = *ep,
-                           .b = plan->w ? plan->w + group * plan->panels + 4 * j * plan->quads : NULL,
-                           .bits = &plan->bits,
-                           .column = j,
-                           .c = (char *)p->c + (i * p->ldc + column) * fo_size(ep->type)};
+    fo_qgemm_args g = {.k = plan->quads,
+                       .segments = 1,
+                       .ldc = p->ldc,
+                       .ep = *ep,
+                       .b = plan->w ? plan->w + group * plan->panels + 4 * j * plan->quads : NULL,
+                       .bits = &plan->bits,
+                       .column = j,
+                       .c = (char *)p->c + (i * p->ldc + column) * fo_size(ep->type)};
     g.ep.start += at, g.ep.scale += at, g.ep.bias += at;
     if (g.ep.act.slopes) g.ep.act.slopes += at;
     if (g.ep.nudge) g.ep.nudge += at;
@@ -262,14 +259,14 @@ fo_byte_gemm_args fo_byte_block_of(const fo_byte_product *p, const fo_byte_epilo
     return g;
 }
 
-static void byte_block(void *context, ptrdiff_t task, int thread) {
-    const byte_job *job = context;
-    const fo_byte_product *p = job->p;
-    const fo_byte_plan *plan = p->plan;
+static void qblock(void *context, ptrdiff_t task, int thread) {
+    const qjob *job = context;
+    const fo_qproduct *p = job->p;
+    const fo_qplan *plan = p->plan;
     const ptrdiff_t group = task % plan->groups, block = task / plan->groups, i = block / job->across * job->rows,
                     j = block % job->across * job->columns;
     float *scratch = job->scratch + thread * job->each;
-    fo_byte_gemm_args g = fo_byte_block_of(p, &job->ep, group, i, j);
+    fo_qgemm_args g = fo_qblock_of(p, &job->ep, group, i, j);
     g.m = min_(job->rows, p->m - i), g.n = min_(job->columns, plan->n - j);
     if (p->a)
         g.a = p->a + i * p->lda + group * plan->k * fo_size(plan->type), g.lda = p->lda;
@@ -279,14 +276,14 @@ static void byte_block(void *context, ptrdiff_t task, int thread) {
         plan->kn->row_sums(&g, (int32_t *)scratch);
         g.row_sums = (const int32_t *)scratch;
     }
-    fo_byte_gemm(plan, &g);
+    fo_qgemm(plan, &g);
 }
 
 /* Blocks of rows that fit, as many as keep the threads busy; few of them are cut by columns, too. */
-static void cut(byte_job *job, int threads) {
-    const fo_byte_plan *plan = job->p->plan;
-    const fo_byte_kernels *kn = plan->kn;
-    const ptrdiff_t m = job->p->m, fitting = max_(fo_near_bytes() / 2 / max_(job->row_bytes, 1), 2 * kn->mr),
+static void cut(qjob *job, int threads) {
+    const fo_qplan *plan = job->p->plan;
+    const fo_qkernels *kn = plan->kn;
+    const ptrdiff_t m = job->p->m, fitting = max_(fo_l2_bytes() / 2 / max_(job->row_bytes, 1), 2 * kn->mr),
                     tasks = threads > 1 ? FO_TASKS_A_THREAD * threads : 1;
     const ptrdiff_t blocks = max_(div_up(m, fitting), min_(div_up(tasks, plan->groups), div_up(m, 4 * kn->mr)));
     job->rows = div_up(m, blocks), job->down = div_up(m, job->rows);
@@ -296,29 +293,29 @@ static void cut(byte_job *job, int threads) {
     job->across = div_up(plan->n, job->columns);
 }
 
-int fo_byte_threads(const fo_byte_product *p) {
-    const fo_byte_plan *plan = p->plan;
+int fo_qthreads(const fo_qproduct *p) {
+    const fo_qplan *plan = p->plan;
     const double products = (double)p->m * plan->n * plan->groups * plan->k * (double)fo_size(plan->type);
-    const double rate = (plan->kn->tiles ? 32.0 : fo_byte_phases(plan) == 1 ? 8.0 : 4.0) * plan->kn->vl;
+    const double rate = (plan->kn->tiles ? 32.0 : fo_qphases(plan) == 1 ? 8.0 : 4.0) * plan->kn->vl;
     return fo_threads_for(fmax(products / rate, (double)(plan->groups * plan->panels) / 60));
 }
 
-fo_status fo_byte_product_run(const fo_byte_product *p) {
-    const fo_byte_plan *plan = p->plan;
+fo_status fo_qproduct_run(const fo_qproduct *p) {
+    const fo_qplan *plan = p->plan;
     if (!p->m || !plan->n || !plan->groups) return FO_OK;
-    byte_job job = {.p = p, .ep = fo_byte_epilogue_of(p), .row_bytes = 4 * plan->quads * fo_byte_phases(plan)};
+    qjob job = {.p = p, .ep = fo_qepilogue_of(p), .row_bytes = 4 * plan->quads * fo_qphases(plan)};
     if (job.row_bytes % (FO_SHARED_SETS_FLOATS * (ptrdiff_t)sizeof(float)) == 0) job.row_bytes += 64;
-    const int threads = fo_byte_threads(p);
+    const int threads = fo_qthreads(p);
     cut(&job, threads);
     if (!p->a)
-        job.each = div_up(job.rows * (job.row_bytes + 8 * fo_byte_scales(plan)) + round_up(4 * plan->quads, 64),
+        job.each = div_up(job.rows * (job.row_bytes + 8 * fo_qscales(plan)) + round_up(4 * plan->quads, 64),
                           (ptrdiff_t)sizeof(float));
     if (plan->w_zero) job.each += round_up(job.rows, 16);
     if (job.each) {
         job.scratch = fo_arena_share(&job.each, threads, 0);
         if (!job.scratch) return FO_NO_MEMORY;
     }
-    fo_parallel_for(job.down * job.across * plan->groups, threads, byte_block, &job);
+    fo_parallel_for(job.down * job.across * plan->groups, threads, qblock, &job);
     if (job.scratch) fo_arena_release(job.scratch);
     return FO_OK;
 }

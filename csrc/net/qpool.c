@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "axes.h"
-#include "bytes.h"
+#include "qgemm.h"
 
 static uint8_t flip_of(fo_dtype type) { return type == FO_S8 ? 0x80 : 0; }
 static int32_t zero_of(fo_dtype type, fo_quantization q) { return q.zero_point + (type == FO_S8 ? 128 : 0); }
@@ -14,7 +14,7 @@ typedef struct {
     const fo_axes *axes;
     const void *args;
     ptrdiff_t piece, pieces;
-    fo_byte_pair pair;
+    fo_qpair pair;
 } element_job;
 
 /* The first element of a task, in each tensor, and how many it has. */
@@ -55,9 +55,9 @@ fo_status fo_lookup(const fo_lookup_args *a) {
 
 static void pair_piece(void *context, ptrdiff_t task, int thread) {
     const element_job *job = context;
-    const fo_byte_binary_args *a = job->args;
+    const fo_qbinary_args *a = job->args;
     ptrdiff_t offset[FO_TENSORS];
-    fo_byte_pair p = job->pair;
+    fo_qpair p = job->pair;
     (void)thread;
     p.n = place_of(job, task, offset);
     p.y = (uint8_t *)a->y + offset[0], p.a = (const uint8_t *)a->a + offset[1], p.b = (const uint8_t *)a->b + offset[2];
@@ -65,55 +65,54 @@ static void pair_piece(void *context, ptrdiff_t task, int thread) {
     fo_active_bytes()->pair(&p);
 }
 
-fo_status fo_byte_binary(const fo_byte_binary_args *a) {
+fo_status fo_qbinary(const fo_qbinary_args *a) {
     const double unit = a->qy.scale, sign = a->f == FO_SUB ? -1 : 1;
     const int32_t zero = zero_of(a->ty, a->qy);
     const bool clips = a->act.kind == FO_CLIP, product = a->f == FO_MUL;
     const double lo = clips ? a->act.p0 / unit : -INFINITY, hi = clips ? a->act.p1 / unit : INFINITY;
     element_job job = {.axes = &a->axes, .args = a};
-    job.pair = (fo_byte_pair){.product = product,
-                              .one = a->axes.stride[2][a->axes.nd - 1] == 0,
-                              .a_flip = flip_of(a->ta),
-                              .b_flip = flip_of(a->tb),
-                              .flip = flip_of(a->ty),
-                              .a_zero = zero_of(a->ta, a->qa),
-                              .b_zero = zero_of(a->tb, a->qb),
-                              .zero = zero,
-                              .a_scale = (float)(a->qa.scale * (product ? (double)a->qb.scale : 1) / unit),
-                              .b_scale = (float)(sign * a->qb.scale / unit),
-                              .lo = (float)fmin(fmax(lo, -zero), 255 - zero),
-                              .hi = (float)fmax(fmin(hi, 255 - zero), -zero)};
+    job.pair = (fo_qpair){.product = product,
+                          .one = a->axes.stride[2][a->axes.nd - 1] == 0,
+                          .a_flip = flip_of(a->ta),
+                          .b_flip = flip_of(a->tb),
+                          .flip = flip_of(a->ty),
+                          .a_zero = zero_of(a->ta, a->qa),
+                          .b_zero = zero_of(a->tb, a->qb),
+                          .zero = zero,
+                          .a_scale = (float)(a->qa.scale * (product ? (double)a->qb.scale : 1) / unit),
+                          .b_scale = (float)(sign * a->qb.scale / unit),
+                          .lo = (float)fmin(fmax(lo, -zero), 255 - zero),
+                          .hi = (float)fmax(fmin(hi, 255 - zero), -zero)};
     return for_elements(job, 0.1, pair_piece);
 }
 
 /* ---- pools: a task is an output row of an image ---- */
 
 typedef struct {
-    const fo_byte_pool_args *a;
-    const fo_byte_kernels *kn;
+    const fo_qpool_args *a;
+    const fo_qkernels *kn;
     uint8_t *memory; /* of each thread */
     ptrdiff_t bytes;
-} byte_pool_job;
+} qpool_job;
 
-static const uint8_t *row_at(const fo_byte_pool_args *a, ptrdiff_t n, ptrdiff_t h) {
+static const uint8_t *row_at(const fo_qpool_args *a, ptrdiff_t n, ptrdiff_t h) {
     return (const uint8_t *)a->pool.x.data + n * a->pool.x.sn + h * a->pool.x.sh;
 }
 
 /* The largest of the rows of a window, with the lowest bytes around them, then of its columns. Bytes are unsigned
  * inside. */
-static void largest_row(const byte_pool_job *job, ptrdiff_t n, ptrdiff_t h, uint8_t *y, uint8_t *row) {
-    const fo_byte_pool_args *a = job->a;
+static void largest_row(const qpool_job *job, ptrdiff_t n, ptrdiff_t h, uint8_t *y, uint8_t *row) {
+    const fo_qpool_args *a = job->a;
     const fo_pool_args *p = &a->pool;
     const uint8_t flip = flip_of(a->tx);
     uint8_t *pixel = row + job->bytes - round_up(p->c, 64);
     memset(row, 0, (size_t)job->bytes);
     for (ptrdiff_t i = 0, u = h * p->sh - p->top; i < p->kh; i++, u += p->dh)
         for (ptrdiff_t w = 0, dense = p->x.sw == p->c; u >= 0 && u < p->ih && w < (dense ? 1 : p->iw); w++)
-            job->kn->larger(dense ? p->iw * p->c : p->c, row_at(a, n, u) + w * p->x.sw, flip,
-                            row + (p->left + w) * p->c);
+            job->kn->max(dense ? p->iw * p->c : p->c, row_at(a, n, u) + w * p->x.sw, flip, row + (p->left + w) * p->c);
     for (ptrdiff_t w = 0; w < p->ow; w++, y += p->y.sw) {
         memcpy(pixel, row + w * p->sw * p->c, (size_t)p->c);
-        for (ptrdiff_t j = 1; j < p->kw; j++) job->kn->larger(p->c, row + (w * p->sw + j * p->dw) * p->c, 0, pixel);
+        for (ptrdiff_t j = 1; j < p->kw; j++) job->kn->max(p->c, row + (w * p->sw + j * p->dw) * p->c, 0, pixel);
         job->kn->copy(p->c, pixel, flip, y);
     }
 }
@@ -124,8 +123,8 @@ static ptrdiff_t inside(ptrdiff_t first, ptrdiff_t count, ptrdiff_t step, ptrdif
     return found;
 }
 
-static void mean_row(const byte_pool_job *job, ptrdiff_t n, ptrdiff_t h, uint8_t *y, int32_t *sums) {
-    const fo_byte_pool_args *a = job->a;
+static void mean_row(const qpool_job *job, ptrdiff_t n, ptrdiff_t h, uint8_t *y, int32_t *sums) {
+    const fo_qpool_args *a = job->a;
     const fo_pool_args *p = &a->pool;
     const ptrdiff_t top = h * p->sh - p->top, rows = inside(top, p->kh, p->dh, 0, p->ih);
     const double scale = (double)a->qx.scale / a->qy.scale;
@@ -142,8 +141,8 @@ static void mean_row(const byte_pool_job *job, ptrdiff_t n, ptrdiff_t h, uint8_t
     }
 }
 
-static void byte_pool_row(void *context, ptrdiff_t task, int thread) {
-    const byte_pool_job *job = context;
+static void qpool_row(void *context, ptrdiff_t task, int thread) {
+    const qpool_job *job = context;
     const fo_pool_args *p = &job->a->pool;
     const ptrdiff_t n = task / p->oh, h = task % p->oh;
     uint8_t *y = (uint8_t *)p->y.data + n * p->y.sn + h * p->y.sh, *memory = job->memory + thread * job->bytes;
@@ -153,16 +152,16 @@ static void byte_pool_row(void *context, ptrdiff_t task, int thread) {
         mean_row(job, n, h, y, (int32_t *)memory);
 }
 
-fo_status fo_byte_pool(const fo_byte_pool_args *a) {
+fo_status fo_qpool(const fo_qpool_args *a) {
     const fo_pool_args *p = &a->pool;
-    byte_pool_job job = {.a = a, .kn = fo_active_bytes()};
+    qpool_job job = {.a = a, .kn = fo_active_bytes()};
     const ptrdiff_t width = max_(p->left + p->iw, (p->ow - 1) * p->sw + (p->kw - 1) * p->dw + 1);
     const int threads = fo_threads_for(0.05 * (double)(p->n * p->oh * p->ow * p->c * p->kh * p->kw));
     job.bytes = p->kind == FO_POOL_MAX ? round_up(width * p->c, 64) + round_up(p->c, 64) : 4 * round_up(p->c, 64);
     if (!p->c || !p->ow) return FO_OK;
     job.memory = fo_arena_take((size_t)(job.bytes * threads));
     if (!job.memory) return FO_NO_MEMORY;
-    fo_parallel_for(p->n * p->oh, threads, byte_pool_row, &job);
+    fo_parallel_for(p->n * p->oh, threads, qpool_row, &job);
     fo_arena_release(job.memory);
     return FO_OK;
 }
