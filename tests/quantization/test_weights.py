@@ -34,7 +34,7 @@ def test_products_keep_weights_in_few_bits(isa, rng, tmp_path, weights, least, m
     quantized = small.explain().quantized
     assert [layer.bits for layer in quantized.layers] == [int(weights[3:])] * len(quantized.layers)
     assert all(layer.snr > least for layer in quantized.layers)
-    assert f"in {weights[3:]} bits; weights by rounding to nearest" in str(quantized)
+    assert f"in {weights}; weights by rounding to nearest" in str(quantized)
     assert f"layers in {weights[3:]} bits" in repr(quantized) and "gain" not in repr(quantized)
     small.save(tmp_path / "small.fo")
     again = fo.load(tmp_path / "small.fo")
