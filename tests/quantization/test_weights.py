@@ -35,7 +35,7 @@ def test_products_keep_weights_in_few_bits(isa, rng, tmp_path, weights, least, m
     assert [layer.bits for layer in quantized.layers] == [int(weights[3:])] * len(quantized.layers)
     assert all(layer.snr > least for layer in quantized.layers)
     assert f"in {weights}; weights by rounding to nearest" in str(quantized)
-    assert f"layers in {weights[3:]} bits" in repr(quantized) and "gain" not in repr(quantized)
+    assert f"layers in {weights}" in repr(quantized) and "gain" not in repr(quantized)
     small.save(tmp_path / "small.fo")
     again = fo.load(tmp_path / "small.fo")
     np.testing.assert_array_equal(again(x), small(x))
