@@ -397,8 +397,9 @@ cdef int check(fo_status status) except -1:
     if status == FO_NO_MEMORY:
         raise MemoryError("fusedops: no memory for the scratch space of this operation")
     if status == FO_OUTSIDE:
-        raise ValueError("an index of a Gather (GatherElements, GatherND), a Scatter (ScatterElements, ScatterND) or a RotaryEmbedding is outside its axis: "
-                         "one of n elements has those in -n..n-1; or the rows of a GroupQueryAttention do not follow "
+        raise ValueError("an index of a Gather (GatherElements, GatherND), a Scatter (ScatterElements, ScatterND) or a "
+                         "RotaryEmbedding is outside its axis: one of n elements has those in -n..n-1; or the rows of a "
+                         "GroupQueryAttention do not follow "
                          "those of earlier calls")
     return 0
 
@@ -466,8 +467,8 @@ cdef class LinearPlan:
 
     def _pack_bits(self, Py_ssize_t n, Py_ssize_t k, int bits, Py_ssize_t block, ndarray q, ndarray scales,
                    ndarray zeros, ndarray bias, tuple activation, bint rounds=False):
-        """Weights as fo_blockwise has them, which are kept and not copied: C-contiguous arrays (panels, words of a column,
-        BITS_COLUMNS) of uint32 and float32. rounds: rows are rounded to int8, block by block."""
+        """Weights as fo_blockwise has them, which are kept and not copied: C-contiguous arrays (panels, words of a
+        column, BITS_COLUMNS) of uint32 and float32. rounds: rows are rounded to int8, block by block."""
         cdef fo_blockwise w
         cdef Py_ssize_t each = 32 // bits if bits in (4, 8) else 1
         make_once(self, self.plan != NULL or self.narrow != NULL)
@@ -1231,8 +1232,8 @@ cdef class SequencePlan:
 
 
 cdef class Stream:
-    """A sequence taken step by step, or chunk by chunk: the state stays here between calls. Made by ``layer.stream(batch)``; for one
-    thread at a time.
+    """A sequence taken step by step, or chunk by chunk: the state stays here between calls. Made by
+    ``layer.stream(batch)``; for one thread at a time.
 
     The outputs have the same bits as those of the whole sequence at once. A copy, also by way of pickle, has a state of
     its own.

@@ -262,7 +262,8 @@ cdef class Program:
             slot, offset, shape, strides, *stride_bytes = t
             if slot < 0 or len(shape) > FO_AXES or len(shape) != len(strides) or offset < 0:
                 raise ValueError(f"{name}={t!r} is not a tensor of at most {FO_AXES} axes in a slot")
-            out.slot, out.offset, out.nd, out.stride_bytes = slot, offset, <int>len(shape), stride_bytes[0] if stride_bytes else 0
+            out.slot, out.offset, out.nd = slot, offset, <int>len(shape)
+            out.stride_bytes = stride_bytes[0] if stride_bytes else 0
             for d in range(out.nd):
                 out.shape[d], out.stride[d] = shape[d], strides[d]
             self.slots = max(self.slots, out.slot + 1)
@@ -1066,6 +1067,7 @@ cdef inline Py_ssize_t at(const void *field):
 
 def _describe_steps():
     cdef fo_step *s = &sample
+    not_first, never = (lambda a: a["axis"] > 0), (lambda a: False)
     padding, plain = {"top": 0, "left": 0}, {"activation": None}
     step("conv2d", FO_STEP_CONV2D, fill_conv2d, "layer x:lines y!:lines residual~y?:image top left",
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)
@@ -1079,7 +1081,7 @@ def _describe_steps():
     step("recurrent", FO_STEP_SEQUENCE, fill_recurrent, "layer x:rows y!:rows h0?:tensor c0?:tensor hn!?:tensor "
                                                         "cn!?:tensor lengths?:indices",
          [at(&s.sequence.x), at(&s.sequence.y), at(&s.sequence.h0), at(&s.sequence.c0), at(&s.sequence.hn),
-          at(&s.sequence.cn), at(&s.sequence.lengths)]).independent_rows = lambda a: False
+          at(&s.sequence.cn), at(&s.sequence.lengths)]).independent_rows = never
     step("affine", FO_STEP_POINTWISE, fill_affine, "x~y:tensor y!:tensor residual~y?:tensor scale shift activation",
          [at(&s.pointwise.x), at(&s.pointwise.y), at(&s.pointwise.residual)],
          {"scale": None, "shift": None, "activation": None}).in_place = True
@@ -1096,13 +1098,13 @@ def _describe_steps():
          {"to": FLOAT32, "single": False}).independent_rows = lambda a: a["along"] > 0
     step("scatter", FO_STEP_SCATTER, fill_scatter,
          "x~y:bytes indices:indices updates:bytes y!:bytes reduction along of",
-         [at(&s.scatter.x), at(&s.scatter.indices), at(&s.scatter.updates), at(&s.scatter.y)]).independent_rows = (
-             lambda a: False)
-    step("argmax", FO_STEP_ARGMAX, fill_argmax, "least x:tensor y!:bytes axis", [at(&s.argmax.x), at(&s.argmax.y)]).independent_rows = lambda a: a["axis"] > 0
+         [at(&s.scatter.x), at(&s.scatter.indices), at(&s.scatter.updates), at(&s.scatter.y)]).independent_rows = never
+    step("argmax", FO_STEP_ARGMAX, fill_argmax, "least x:tensor y!:bytes axis",
+         [at(&s.argmax.x), at(&s.argmax.y)]).independent_rows = not_first
     step("top_k", FO_STEP_TOP_K, fill_top_k, "least x:tensor y!:tensor places!:bytes axis",
-         [at(&s.top_k.x), at(&s.top_k.y), at(&s.top_k.places)]).independent_rows = lambda a: a["axis"] > 0
+         [at(&s.top_k.x), at(&s.top_k.y), at(&s.top_k.places)]).independent_rows = not_first
     step("cumsum", FO_STEP_CUMSUM, fill_cumsum, "x~y:bytes y!:bytes axis exclusive reverse of",
-         [at(&s.cumsum.x), at(&s.cumsum.y)]).independent_rows = lambda a: a["axis"] > 0
+         [at(&s.cumsum.x), at(&s.cumsum.y)]).independent_rows = not_first
     step("rotate", FO_STEP_ROTATE, fill_rotate, "x~y:tensor y!:tensor cos:rows sin~cos:rows interleaved",
          [at(&s.rotate.x), at(&s.rotate.y), at(&s.rotate.c), at(&s.rotate.s)])
     step("max_pool", FO_STEP_POOL, fill_max_pool, "x:image y!:image kernel stride before dilation",
@@ -1111,34 +1113,41 @@ def _describe_steps():
          [at(&s.pool.x), at(&s.pool.y)])
     step("resize", FO_STEP_RESIZE, fill_resize, "x:pixels y!:pixels rows columns", [at(&s.resize.x), at(&s.resize.y)])
     step("lrn", FO_STEP_LRN, fill_lrn, "x~y:pixels y!:pixels size alpha beta bias", [at(&s.lrn.x), at(&s.lrn.y)])
-    step("reduce", FO_STEP_REDUCE, fill_reduce, "name x:tensor y!:tensor axes", [at(&s.reduce.x), at(&s.reduce.y)]).independent_rows = lambda a: 0 not in a["axes"]
+    step("reduce", FO_STEP_REDUCE, fill_reduce, "name x:tensor y!:tensor axes",
+         [at(&s.reduce.x), at(&s.reduce.y)]).independent_rows = \
+        lambda a: 0 not in a["axes"]
     step("softmax", FO_STEP_SOFTMAX, fill_softmax, "x~y:tensor y!:tensor axis log",
-         [at(&s.softmax.x), at(&s.softmax.y)], {"log": False}).independent_rows = lambda a: a["axis"] > 0
+         [at(&s.softmax.x), at(&s.softmax.y)], {"log": False}).independent_rows = not_first
     step("norm", FO_STEP_NORM, fill_norm, "x~y:tensor y!:tensor eps scale shift first_axis residual~y?:tensor rms",
          [at(&s.norm.x), at(&s.norm.y), at(&s.norm.residual)],
-         {"scale": None, "shift": None, "first_axis": -1, "rms": False}).independent_rows = lambda a: a["first_axis"] > 0
+         {"scale": None, "shift": None, "first_axis": -1, "rms": False}).independent_rows = \
+        lambda a: a["first_axis"] > 0
     step("instance_norm", FO_STEP_NORM, fill_instance_norm, "x~y:tensor y!:tensor eps scale shift",
          [at(&s.norm.x), at(&s.norm.y)], {"scale": None, "shift": None})
     step("matmul", FO_STEP_MATMUL, fill_matmul, "a:tensor b:tensor y!:tensor scale activation",
-         [at(&s.matmul.a), at(&s.matmul.b), at(&s.matmul.y)], {"scale": 1.0, "activation": None}).independent_rows = lambda a: len(a["y"].shape) > 2
+         [at(&s.matmul.a), at(&s.matmul.b), at(&s.matmul.y)], {"scale": 1.0, "activation": None}).independent_rows = \
+        lambda a: len(a["y"].shape) > 2
     step("attention", FO_STEP_ATTENTION, fill_attention,
-         "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal window softcap bfloat16 diagonals?:indices",
+         "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal window softcap bfloat16 "
+         "diagonals?:indices",
          [at(&s.attention.q), at(&s.attention.k), at(&s.attention.v), at(&s.attention.y), at(&s.attention.added),
           at(&s.attention.diagonals)],
          {"scale": 1.0, "causal": False, "diagonal": 0, "window": 0, "softcap": 0.0, "bfloat16": False}
          ).independent_rows = lambda a: len(a["y"].shape) > 3 and a.get("diagonals") is None
     step("append", FO_STEP_APPEND, fill_append, "past?:rows x:rows y!:rows begins:indices",
-         [at(&s.append.past), at(&s.append.x), at(&s.append.y), at(&s.append.begins)]).independent_rows = lambda a: False
+         [at(&s.append.past), at(&s.append.x), at(&s.append.y), at(&s.append.begins)]).independent_rows = never
     step("qconv2d", FO_STEP_CONV2D, fill_qconv2d,
          "layer types x:image_any y!:image_any residual~y?:image_any top left",
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)
     step("qlinear", FO_STEP_QLINEAR, fill_qlinear, "layer types x:bytes y!:bytes residual~y?:bytes",
-         [at(&s.qlinear.x), at(&s.qlinear.y), at(&s.qlinear.residual)]).independent_rows = lambda a: a["types"][0] != np.float32
+         [at(&s.qlinear.x), at(&s.qlinear.y), at(&s.qlinear.residual)]).independent_rows = \
+        lambda a: a["types"][0] != np.float32
     step("convert", FO_STEP_CONVERT, fill_convert, "x~y:bytes y!:bytes from to q",
          [at(&s.convert.x), at(&s.convert.y)])
     step("requantize", FO_STEP_REQUANTIZE, fill_requantize, "x~y:tensor y!:tensor",
-         [at(&s.requantize.x), at(&s.requantize.y)]).independent_rows = lambda a: False
-    step("lookup", FO_STEP_LOOKUP, fill_lookup, "x~y:bytes y!:bytes table", [at(&s.lookup.x), at(&s.lookup.y)]).in_place = True
+         [at(&s.requantize.x), at(&s.requantize.y)]).independent_rows = never
+    step("lookup", FO_STEP_LOOKUP, fill_lookup, "x~y:bytes y!:bytes table",
+         [at(&s.lookup.x), at(&s.lookup.y)]).in_place = True
     step("qbinary", FO_STEP_QBINARY, fill_qbinary, "name types q a~y:bytes b~y:bytes y!:bytes activation",
          [at(&s.qbinary.a), at(&s.qbinary.b), at(&s.qbinary.y)], plain)
     step("qpool", FO_STEP_QPOOL, fill_qpool,

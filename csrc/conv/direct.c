@@ -7,8 +7,8 @@
  *                       it is.
  *
  * Where an image has zeros around it, or columns have a stride, rows of it are first copied to scratch that stays in
- * the cache (source.c). An output row is a product; what computes several rows at once (winograd1d.c) brings its own
- * walk over them.
+ * the cache (input_gather.c). An output row is a product; what computes several rows at once (winograd1d.c) brings
+ * its own walk over them.
  */
 #include "direct.h"
 

@@ -68,7 +68,7 @@ struct fo_direct {
 fo_status fo_direct_prepare_unit(fo_prepared_conv2d *call, const fo_direct_unit *unit, const char *const kernels[2]);
 fo_status fo_direct_run_unit(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *r, const fo_image *y);
 
-/* ---- source rows: source.c --------------------------------------------------------------------------------------- */
+/* ---- source rows: input_gather.c --------------------------------------------------------------------------------- */
 
 /* Where source row `row` stands among the rows of scratch, both counted from a unit's first. */
 static inline ptrdiff_t fo_source_place(const fo_direct *d, ptrdiff_t row) {

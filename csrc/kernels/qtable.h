@@ -38,8 +38,8 @@ typedef struct {
  * padded, each group 4 * phases bytes; a segment begins `segment` bytes behind the one before. B is in panels of 4,
  * 2 or 1 vectors (fo_qpanel), each segments * k groups of four bytes a column. row_zero and row_scale: those of
  * A's rows, zero points negated, or NULL. row_sums: of the kernel of this name, where weights have zero points. In the
- * place of all these gemm_blockwise takes weights in blocks, and rows of as many bytes (quantized/bits.h), each block of
- * which has a scale and, as row_zero, its bytes' negated sum. */
+ * place of all these gemm_blockwise takes weights in blocks, and rows of as many bytes (quantized/qblockwise.h), each
+ * block of which has a scale and, as row_zero, its bytes' negated sum. */
 typedef struct {
     ptrdiff_t m, n, k, segments;
     const uint8_t *a;

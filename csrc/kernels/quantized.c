@@ -1,5 +1,5 @@
-/* Tensors of int8, and products of bfloat16 and of weights in blocks. Compiled for each set, and again where that has a dot product of
- * bytes. */
+/* Tensors of int8, and products of bfloat16 and of weights in blocks. Compiled for each set, and again where that has a
+ * dot product of int8. */
 #define FO_EXACT_FMA /* integers are the same on all sets, whatever the activation */
 #include "kernels.h"
 #include "../simd/int8.h"

@@ -14,7 +14,7 @@ typedef struct {
 } tile_shapes;
 
 #ifdef FO_EMULATED_AMX /* tests/emulated: no instruction of them */
-#include <tiles.h>
+#include <emulated_amx.h>
 #else
 #define AMX_CONFIGURE(shapes) __asm__ volatile("ldtilecfg %0" ::"m"(shapes))
 #define AMX_RELEASE() __asm__ volatile("tilerelease" ::)
