@@ -25,11 +25,11 @@ static bool are_rounded(const fo_qplan *plan) {
 /* Whether all results fit 32 bits before they are held to bytes. */
 static bool fits_integers(const fo_qplan *plan, const fo_quantized *q) {
     const double unit = unit_of_products(plan);
-    double largest = 0;
-    for (ptrdiff_t o = 0; o < plan->groups * plan->n; o++)
-        largest = fmax(largest,
-                       (q->x.scale * q->w_scale[o] * 255.0 * 255 * plan->k + (q->bias ? fabs(q->bias[o]) : 0)) / unit);
-    return largest < 0x1p30;
+    for (ptrdiff_t o = 0; o < plan->groups * plan->n; o++) {
+        const double largest = q->x.scale * q->w_scale[o] * 255.0 * 255 * plan->k + (q->bias ? fabs(q->bias[o]) : 0);
+        if (largest / unit >= 0x1p30) return false;
+    }
+    return true;
 }
 
 /* A multiplier as LiteRT has it, of 31 bits. */

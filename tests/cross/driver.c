@@ -151,7 +151,9 @@ static fo_cell *cell_of(const test_case *t, ptrdiff_t inputs, int first) {
                              .clip = t->scalars[2],
                              .cell_clip = INFINITY};
     const fo_weights w_ih = {in[0], FO_F32}, w_hh = {in[1], FO_F32}, w_hr = {in[4], FO_F32};
-    return fo_cell_create(&s, &(fo_cell_weights){w_ih, w_hh, w_hr, in[2], in[3], in[5]});
+    return fo_cell_create(
+        &s,
+        &(fo_cell_weights){.w_ih = w_ih, .w_hh = w_hh, .w_hr = w_hr, .b_ih = in[2], .b_hh = in[3], .peephole = in[5]});
 }
 
 static fo_status cell(const test_case *t) { /* as cell_of, then the batch; x h c, then as cell_of */
