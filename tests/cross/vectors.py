@@ -16,7 +16,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import oracle
-import q_oracle
 from oracle import Approx, U
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -743,7 +742,7 @@ def quantized(kind, name, integers, x, w, sums, axis, clips):
     y = y.astype(np.float32)
     for nudge, less in itertools.product(([], [rng.uniform(0, 0.3, len(w)).astype(np.float32)]), (0, 128)):
         twice = (sums, spread(x_scale * scale), np.float64(unit), spread(bias))
-        nudged = q_oracle.twice(*twice, spread(nudge[0])) if nudge else y
+        nudged = oracle.twice(*twice, spread(nudge[0])) if nudge else y
         held = np.clip(nudged, 0, np.float32(6 / np.float64(unit))) if clips else nudged
         bytes_ = np.clip(np.rint(held) + 20, 0, 255)
         inputs = [(x ^ np.uint8(less)).view(np.float32), w.reshape(-1).view(np.float32), scale, bias, *nudge]

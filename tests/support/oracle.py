@@ -680,3 +680,11 @@ def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True):
     state = r * linear(h, w_hn, b_hn) if reset_after else linear(r * h, w_hn, b_hn)
     n = activate(linear(x, w_in, b_in) + state, "tanh")
     return Approx(1 - z.value, z.error + U) * n + z * h
+
+
+def twice(sums, scale, unit, bias, nudge):
+    """Sums and a bias in whole numbers of them, times a multiplier of 31 bits, rounded with what is added to the size;
+    halves up."""
+    part, exponent = np.frexp(scale / unit)
+    y = (sums + (0 if bias is None else np.rint(bias / scale))) * np.ldexp(np.rint(part * 2.0**31), exponent - 31)
+    return np.rint(y + np.copysign(nudge.astype(np.float32), y) + 2.0**-24).astype(np.float32)

@@ -5,6 +5,7 @@ import numpy as np
 import fusedops as fo
 import oracle
 from fusedops import activations
+from oracle import twice
 
 TYPES = (np.uint8, np.int8)
 ACTIVATIONS = [None, "relu", "relu6", ("clip", -0.5, 0.25), "leaky_relu", "elu", *activations.PLAIN, "prelu"]
@@ -73,14 +74,6 @@ def ended(
     least, most = limits(dtype)
     lo, hi = (np.clip(b / unit, least - y_q.zero_point, most - y_q.zero_point) for b in bounds)
     return (np.rint(np.clip(y, F(lo), F(hi))) + y_q.zero_point).astype(dtype)
-
-
-def twice(sums, scale, unit, bias, nudge):
-    """Sums and a bias in whole numbers of them, times a multiplier of 31 bits, rounded with what is added to the size;
-    halves up."""
-    part, exponent = np.frexp(scale / unit)
-    y = (sums + (0 if bias is None else np.rint(bias / scale))) * np.ldexp(np.rint(part * 2.0**31), exponent - 31)
-    return np.rint(y + np.copysign(nudge.astype(F), y) + 2.0**-24).astype(F)
 
 
 def limits(dtype):
