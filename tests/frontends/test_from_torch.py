@@ -1093,9 +1093,9 @@ def test_inputs_in_a_tuple_are_given_one_by_one():
 @pytest.mark.thorough
 def test_tracing_prints_nothing(capfd):
     pytest.importorskip("onnx")
-    with pytest.raises(ValueError, match="median"), warnings.catch_warnings():
+    with pytest.raises(ValueError, match="nanmedian"), warnings.catch_warnings():
         warnings.simplefilter("error")
-        fo.from_torch(Called(lambda x: x.median()), randn(2, 6))
+        fo.from_torch(Called(lambda x: x.nanmedian()), randn(2, 6))
     assert capfd.readouterr() == ("", "")
 
 
@@ -1201,12 +1201,12 @@ def test_progress_on_a_terminal_alone(stream, monkeypatch):
     """What takes long is told in a line that is gone in the end, after an error too."""
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
     monkeypatch.setattr(progress, "PERIOD", 0.01)
-    for module in nn.ReLU(), Called(lambda x: x.median()):
+    for module in nn.ReLU(), Called(lambda x: x.nanmedian()):
         monkeypatch.setattr(sys, "stderr", stream())
         with contextlib.suppress(ValueError):
             fo.from_torch(module, randn(2, 6))
         text = sys.stderr.getvalue()
-        assert ("from_torch: torch exports the module (0 s)" in text) == (stream is Terminal)
+        assert ("from_torch: " in text) == (stream is Terminal)
         assert text.endswith(progress.CLEAR) == (stream is Terminal)
 
 
