@@ -85,8 +85,8 @@ typedef struct {
 
 /* Weights of 4 or 8 bits, which stay so: column j of step p is (q - zero) * scale, where zero and scale are those of a
  * block of steps, a multiple of 8. Words hold 32 / bits numbers, the first one in the lowest bits: q those of
- * consecutive steps, zeros those of consecutive blocks. All three come in panels of FO_BLOCKWISE_COLUMNS columns, the last
- * one padded: word, or scale, i of column j is element [j / 32][i][j % 32]. */
+ * consecutive steps, zeros those of consecutive blocks. All three come in panels of FO_BLOCKWISE_COLUMNS columns, the
+ * last one padded: word, or scale, i of column j is element [j / 32][i][j % 32]. */
 enum { FO_BLOCKWISE_COLUMNS = 32 };
 typedef struct {
     int bits;
@@ -102,8 +102,8 @@ typedef struct {
 typedef struct fo_linear fo_linear;
 fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
                             const float *bias, fo_activation act);
-/* The same of weights in blocks, which are the caller's and outlive the plan: up to FO_BLOCKWISE_ROWS rows unpack them in
- * registers, more rows a panel at a time, with the bits of a product of floats. */
+/* The same of weights in blocks, which are the caller's and outlive the plan: up to FO_BLOCKWISE_ROWS rows unpack
+ * them in registers, more rows a panel at a time, with the bits of a product of floats. */
 fo_linear *fo_linear_create_blockwise(ptrdiff_t n, ptrdiff_t k, const fo_blockwise *w, const float *bias,
                                       fo_activation act);
 /* The same of float32 weights that are the caller's and outlive the plan, for one run: few rows read them where they

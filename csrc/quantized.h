@@ -52,8 +52,8 @@ fo_qlinear *fo_qlinear_create(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff
  * float32. */
 fo_qlinear *fo_qlinear_create_bf16(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
                                    const float *bias, fo_activation act);
-/* The same of float32 x by weights in blocks of up to FO_BLOCKWISE_BLOCK steps, which are the caller's and outlive the plan:
- * each block of a row of x is rounded to int8 by its largest magnitude, and sums of a block are exact. */
+/* The same of float32 x by weights in blocks of up to FO_BLOCKWISE_BLOCK steps, which are the caller's and outlive
+ * the plan: each block of a row of x is rounded to int8 by its largest magnitude, and sums of a block are exact. */
 #define FO_BLOCKWISE_BLOCK ((1 << 24) / (UINT8_MAX * INT8_MAX))
 fo_qlinear *fo_qlinear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_blockwise *w, const float *bias,
                                    fo_activation act);

@@ -1,4 +1,4 @@
-"""Signatures with types for the pages of functions and classes, as the sources and the stub of the binding write them."""
+"""Signatures with types for the pages of functions and classes, as the sources and the binding's stub write them."""
 
 import ast
 from copy import copy

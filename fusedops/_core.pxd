@@ -71,7 +71,8 @@ cdef extern from "fusedops.h" nogil:
         const float *scales
     enum:
         FO_BLOCKWISE_COLUMNS
-    fo_linear *fo_linear_create_blockwise(Py_ssize_t n, Py_ssize_t k, const fo_blockwise *w, const float *bias, fo_activation act)
+    fo_linear *fo_linear_create_blockwise(Py_ssize_t n, Py_ssize_t k, const fo_blockwise *w, const float *bias,
+                                          fo_activation act)
     const char *fo_linear_isa(const fo_linear *plan)
     void fo_linear_free(fo_linear *plan)
     fo_linear *fo_linear_lend(Py_ssize_t n, Py_ssize_t k, const float *w, Py_ssize_t wn, Py_ssize_t wk,

@@ -398,8 +398,8 @@ cdef int check(fo_status status) except -1:
         raise MemoryError("fusedops: no memory for the scratch space of this operation")
     if status == FO_OUTSIDE:
         raise ValueError("an index of a Gather (GatherElements, GatherND), a Scatter (ScatterElements, ScatterND) or a "
-                         "RotaryEmbedding is outside its axis: one of n elements has those in -n..n-1; or the rows of a "
-                         "GroupQueryAttention do not follow "
+                         "RotaryEmbedding is outside its axis: one of n elements has those in -n..n-1; or the rows "
+                         "of a GroupQueryAttention do not follow "
                          "those of earlier calls")
     return 0
 

@@ -238,8 +238,8 @@ def attention(x, ndarray k, ndarray v, ndarray mask, bint causal, Py_ssize_t dia
     """q, k and v of 3 axes and more, whose axes before (heads, tokens, elements) agree; a mask of (..., heads, t, s),
     bool or float32, or None.
 
-    causal: query i sees the keys up to i + diagonal. bfloat16: of products of that. The result is in q's memory order where heads stand between a
-    token's elements.
+    causal: query i sees the keys up to i + diagonal. bfloat16: of products of that. The result is in q's memory order
+    where heads stand between a token's elements.
     """
     cdef ndarray q = as_float32(x, "q"), y
     cdef fo_attention_args g

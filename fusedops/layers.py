@@ -254,7 +254,7 @@ class Linear(_Layer, _core.LinearPlan):
 
 
 class ConstantLinear(Linear):
-    """A Linear of a network, whose weights nobody changes: they are kept without a copy, and those of a mapped file need
+    """A Linear of a network, whose weights nobody changes: they are kept without a copy; those of a mapped file need
     no memory once they are packed."""
 
     _order = None

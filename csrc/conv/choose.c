@@ -233,7 +233,15 @@ fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights 
 void fo_conv2d_free(fo_conv2d *plan) {
     if (plan && plan->prepared) free_prepared(plan->prepared);
     if (plan) fo_conv2d_free(plan->wide);
+    if (plan) fo_qconv2d_free(plan->q);
     fo_plan_free(plan);
+}
+
+void fo_conv2d_weights(const fo_conv2d *plan, void *w) {
+    if (plan->q)
+        fo_qconv2d_weights(plan->q, w);
+    else
+        fo_plan_weights(plan->wide ? plan->wide : plan, w);
 }
 
 static bool is_empty(const fo_conv2d *plan, const fo_conv2d_size *z) {

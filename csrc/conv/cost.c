@@ -15,7 +15,7 @@
 #include "algorithm.h"
 #include "im2col.h"
 #include "rewrite.h"
-#include "winograd.h"
+#include "winograd_tiles.h"
 #include "winograd1d.h"
 
 /* Multiply-adds a nanosecond. */

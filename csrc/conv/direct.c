@@ -10,7 +10,7 @@
  * the cache (input_gather.c). An output row is a product; what computes several rows at once (winograd1d.c) brings
  * its own walk over them.
  */
-#include "direct.h"
+#include "direct_parts.h"
 
 #include <string.h>
 

@@ -52,15 +52,7 @@ static void order_weights(const fo_conv2d *plan, const void *w, const double *sc
     fo_parallel_for(div_up(oc, order.channels), threads, order_task, &order);
 }
 
-void fo_conv2d_weights(const fo_conv2d *plan, void *w) {
-    if (plan->q) {
-        fo_qconv2d_weights(plan->q, w);
-        return;
-    }
-    if (plan->wide) {
-        fo_conv2d_weights(plan->wide, w);
-        return;
-    }
+void fo_plan_weights(const fo_conv2d *plan, void *w) {
     const ptrdiff_t area = plan->s.kh * plan->s.kw;
     for (ptrdiff_t o = 0; o < plan->s.oc; o++)
         for (ptrdiff_t c = 0; c < plan->icg; c += CHANNEL_BLOCK) {
@@ -136,7 +128,6 @@ void fo_plan_free_shared(fo_conv2d *plan) {
 
 void fo_plan_free(fo_conv2d *plan) {
     if (!plan) return;
-    fo_qconv2d_free(plan->q);
     fo_free(plan->w);
     fo_free(plan->bias);
     fo_free(plan->slopes);

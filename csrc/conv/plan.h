@@ -64,7 +64,8 @@ fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const fo_weights *w, con
 fo_conv2d *fo_rounded_plan(const fo_conv2d_shape *shape);
 float *fo_rounded_weights(const fo_conv2d *plan, const uint16_t *w);
 fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape);
-void fo_plan_free(fo_conv2d *plan);
+void fo_plan_free(fo_conv2d *plan);                   /* but for what is rounded or int8 */
+void fo_plan_weights(const fo_conv2d *plan, void *w); /* as they came */
 void fo_plan_free_shared(fo_conv2d *plan);
 void fo_qconv2d_free(struct fo_qconv2d *q);
 void fo_qconv2d_weights(const struct fo_qconv2d *q, float *w); /* of FO_BF16, back again, widened */

@@ -389,7 +389,8 @@ static fo_status run_floats(const fo_qconv2d *plan, run_fn *run, fo_types types,
         call->kernel = call->algorithm->name; \
         return fo_call_prepare(call, 0, 0) ? FO_OK : FO_NO_MEMORY; \
     } \
-    fo_status fo_q##row##_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *r, const fo_image *y) { \
+    fo_status fo_q##row##_run(const fo_prepared_conv2d *call, const fo_image *x, const fo_image *r, \
+                              const fo_image *y) { \
         const fo_layout *l = &call->layout; \
         const fo_qconv2d *q = call->plan->q; \
         return (l->types.x != FO_F32 ? run_bytes : q->products.type == FO_BF16 ? run_rounded : run_floats)( \

@@ -1,4 +1,5 @@
-/* 1x1 convolutions by one step of Strassen's algorithm: the walk over pairs of blocks. Formula: kernels/strassen_sums.h.
+/* 1x1 convolutions by one step of Strassen's algorithm: the walk over pairs of blocks. Formula:
+ * kernels/strassen_sums.h.
  *
  * The product is that of conv/direct.c, C = A B: pixels are rows of A for NHWC, columns of B for NCHW, and the
  * channels of the image the reduction, halved. A block of rows is paired with the block below it, a block of columns
@@ -17,7 +18,7 @@
  * Pairs are of one image and follow from its size and the memory order that the layer is made for, so that results
  * depend neither on the batch nor on threads. Images of other strides go by way of a copy.
  */
-#include "strassen.h"
+#include "strassen_parts.h"
 
 #include "../machine/machine.h"
 #include "../machine/tune.h"

@@ -20,142 +20,11 @@
  * Few: the stages of one block are cut over positions and channels, so that each thread reads a part of U, which is
  * then larger than everything else.
  */
-#include "winograd.h"
+#include "winograd_blocks.h"
 
 #include "../machine/tune.h"
 #include "algorithm.h"
 #include "cost.h"
-
-/* ---- a call ------------------------------------------------------------------------------------------------------ */
-
-/* A smaller tile has the first positions of its row or column alone (kernels/winograd/). Tiles stand in this order,
- * and so those of any position are contiguous: narrow ones of whole rows, whole tiles, tiles of a lower row, the one
- * that is both. */
-enum { NARROW, WHOLE, LOW, CORNER, KINDS };
-
-typedef struct {
-    ptrdiff_t group, t0, tiles, from[KINDS + 1]; /* where each kind begins */
-} block;
-
-typedef struct {
-    const fo_conv2d *plan;
-    fo_conv2d_size whole, z; /* of the images, and of a dilation's phases as images */
-    fo_image x, y, r;        /* r.data is NULL where there is no residual */
-    int tile;
-    ptrdiff_t positions;
-    int last_height, last_width;   /* of the tiles in an image's last row and in its last column */
-    ptrdiff_t across, down, tiles; /* of an image; of all images */
-    ptrdiff_t block, blocks;       /* tiles of a block; blocks */
-    ptrdiff_t ldv, ldp;            /* distance of two tiles in V and in M */
-    ptrdiff_t v_position, p_position;
-    ptrdiff_t mid_row; /* distance of two rows of mid, which hold all tiles of a block */
-    const float *u;
-    float *scratch;
-    ptrdiff_t each; /* floats of a block's V and M, and mid */
-    bool shared;    /* all threads work on one block */
-    bool even;      /* blocks have equal work, not equal numbers of tiles */
-    bool by_rows;   /* V and M are those of one row of positions */
-    bool planes;    /* images go by way of copies */
-    block shared_block;
-} winograd;
-
-/* The first tile of a block. Lower tiles count by their points: 64 channels at 56x56, whose last row of tiles is two
- * pixels high, on two threads 0.95 of the time. */
-static ptrdiff_t first_tile(const winograd *w, ptrdiff_t i) {
-    if (!w->even) return min_(i * w->block, w->tiles);
-    const ptrdiff_t whole = fo_winograd_points(w->plan, w->tile), low = fo_winograd_points(w->plan, w->last_height);
-    const ptrdiff_t image = w->across * (w->down * whole - whole + low);
-    const ptrdiff_t at = w->z.n * image * i / w->blocks, inside = at % image;
-    const ptrdiff_t row = min_(inside / (w->across * whole), w->down - 1);
-    const ptrdiff_t points = row < w->down - 1 ? whole : low; /* of this row's tiles */
-    return at / image * w->down * w->across + row * w->across + (inside - row * w->across * whole) / points;
-}
-
-/* Tiles of a block: as many as stay in the cache, in whole rows of an image where one fits; a product of few rows
- * would wait for its weights, so there are some more where channels are many, up to FO_WINOGRAD_MAX_BYTES. Threads
- * get equal numbers of blocks of their own, of up to 3/2 of that size rather than one round more, or share blocks
- * where those would be too small: fewer than FO_WINOGRAD_MIN_TILES_OF_A_THREAD, or FO_WINOGRAD_FEW_TILES where the
- * cache has the weights (64 channels at 7x7, two threads, 0.8 of the time). */
-static void cut_blocks(winograd *w, int threads) {
-    const ptrdiff_t bytes = w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float);
-    const ptrdiff_t fitting = FO_L2_SHARE / bytes;
-    const ptrdiff_t most = max_(1, FO_WINOGRAD_MAX_BYTES / bytes);
-    w->block = min_(min_(max_(fitting, min_(FO_WINOGRAD_MIN_TILES, most)), FO_WINOGRAD_MAX_TILES), w->tiles);
-    const ptrdiff_t unit = w->block < w->across ? 1 : w->across;
-    w->blocks = div_up(w->tiles, w->block / unit * unit);
-    /* of equal sizes: a few tiles that are left would wait for all weights */
-    w->block = round_up(div_up(w->tiles, w->blocks), unit);
-    w->blocks = div_up(w->tiles, w->block);
-    /* the nearest */
-    const ptrdiff_t each = w->block * threads, rounds = max_(1, div_up(2 * w->tiles - each, 2 * each));
-    const ptrdiff_t own = min_(div_up(w->tiles, rounds * threads), most);
-    const bool light = SQUARE(fo_winograd_values(w->plan, w->tile)) * w->plan->icg * w->plan->ocg * 4 <= FO_L2_SHARE;
-    w->shared = threads > 1 && own < (light ? FO_WINOGRAD_FEW_TILES : FO_WINOGRAD_MIN_TILES_OF_A_THREAD);
-    const bool even = threads > 1 && !w->shared && rounds < FO_WINOGRAD_MANY_ROUNDS;
-    if (even) w->block = own;
-    w->blocks = div_up(w->tiles, w->block);
-    w->even = even && w->last_height < w->tile;
-    for (ptrdiff_t i = 0; w->even && i < w->blocks; i++)
-        w->block = max_(w->block, first_tile(w, i + 1) - first_tile(w, i));
-    if (w->block > most) w->even = false, w->block = own;
-}
-
-static void setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *whole, int tile, int threads) {
-    const fo_kernels *kn = plan->kn;
-    *w = (winograd){.plan = plan,
-                    .whole = *whole,
-                    .z = fo_winograd_phases(plan, whole),
-                    .tile = tile,
-                    .positions = SQUARE(fo_winograd_points(plan, tile))};
-    const fo_conv2d_size *z = &w->z;
-    w->last_height = fo_winograd_last(z->oh, tile), w->last_width = fo_winograd_last(z->ow, tile);
-    w->across = div_up(z->ow, tile), w->down = div_up(z->oh, tile), w->tiles = z->n * w->down * w->across;
-    w->ldv = fo_leading(kn, SQUARE(plan->s.sh) * fo_winograd_phase_floats(plan)), w->ldp = fo_leading(kn, plan->ocg);
-    cut_blocks(w, (int)div_up(threads, plan->s.groups));
-    w->v_position = fo_winograd_stride(w->block * w->ldv), w->p_position = fo_winograd_stride(w->block * w->ldp);
-    w->each = w->positions * (w->v_position + w->p_position);
-    const ptrdiff_t runs = min_(w->block, (w->block - 1) / w->across + 2);
-    const ptrdiff_t mid_row = fo_winograd_stride((w->block * tile + 2 * runs) * max_(w->ldv, w->ldp));
-    const ptrdiff_t each = fo_winograd_points(plan, tile) * (w->v_position + w->p_position) + (tile + 2) * mid_row;
-    w->by_rows = !w->shared && plan->s.sh == 1 && each * (ptrdiff_t)sizeof(float) <= FO_WINOGRAD_MAX_BYTES;
-    if (w->by_rows) w->each = each, w->mid_row = mid_row;
-}
-
-/* ---- blocks: their tiles in V and M ------------------------------------------------------------------------------ */
-
-/* Neighbours in a row of tiles: `whole` of them, and a narrow one of `last` columns unless that is 0. */
-typedef struct {
-    ptrdiff_t n, h, q; /* image, first row and column */
-    int height, last;
-    ptrdiff_t whole, slot, last_slot; /* their places in V and M */
-} run;
-
-/* The run from tile t on, of `tiles` at most; kinds go on from next[]. */
-static run next_run(const winograd *w, ptrdiff_t t, ptrdiff_t tiles, ptrdiff_t *next) {
-    const ptrdiff_t row = t / w->across, column = t % w->across, count = min_(tiles, w->across - column);
-    const bool low = row % w->down == w->down - 1 && w->last_height < w->tile;
-    const bool narrow = column + count == w->across && w->last_width < w->tile;
-    const run r = {row / w->down,
-                   row % w->down * w->tile,
-                   column * w->tile,
-                   low ? w->last_height : w->tile,
-                   narrow ? w->last_width : 0,
-                   count - narrow,
-                   next[low ? LOW : WHOLE],
-                   next[low ? CORNER : NARROW]};
-    next[low ? LOW : WHOLE] += r.whole, next[low ? CORNER : NARROW] += narrow;
-    return r;
-}
-
-static block block_of(const winograd *w, ptrdiff_t group, ptrdiff_t t0, ptrdiff_t tiles) {
-    block b = {group, t0, tiles, {0}};
-    for (ptrdiff_t t = 0; t < b.tiles;) {
-        const run r = next_run(w, t0 + t, b.tiles - t, b.from + 1);
-        t += r.whole + (r.last > 0);
-    }
-    for (int kind = 0; kind < KINDS; kind++) b.from[kind + 1] += b.from[kind];
-    return b;
-}
 
 /* ---- phases of a dilation ---------------------------------------------------------------------------------------- */
 
@@ -173,7 +42,7 @@ static phase inputs_of(ptrdiff_t n, ptrdiff_t zeros, ptrdiff_t dilation, ptrdiff
 typedef struct {
     ptrdiff_t n, down, across;
 } place;
-static place place_of(const winograd *w, const run *r) {
+static place place_of(const winograd *w, const tile_run *r) {
     const ptrdiff_t down = fo_phase_count(w->plan->s.dh, w->whole.oh);
     const ptrdiff_t across = fo_phase_count(w->plan->s.dw, w->whole.ow);
     return (place){r->n / across / down, r->n / across % down, r->n % across};
@@ -186,7 +55,7 @@ static fo_image phase_image(const winograd *w, const fo_image *t, const float *f
 
 /* ---- the stages of a block --------------------------------------------------------------------------------------- */
 
-static fo_winograd_input_args input_args(const winograd *w, const block *b, const run *r, ptrdiff_t c,
+static fo_winograd_input_args input_args(const winograd *w, const tile_block *b, const tile_run *r, ptrdiff_t c,
                                          ptrdiff_t channels, float *v) {
     const fo_conv2d_shape *s = &w->plan->s;
     const place at = place_of(w, r);
@@ -213,10 +82,10 @@ static fo_winograd_input_args input_args(const winograd *w, const block *b, cons
                                     w->mid_row};
 }
 
-static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrdiff_t channels, float *v) {
-    block left = *b;
+static void transform_input(const winograd *w, const tile_block *b, ptrdiff_t c, ptrdiff_t channels, float *v) {
+    tile_block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
-        const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
+        const tile_run r = fo_winograd_next_run(w, b->t0 + t, b->tiles - t, left.from);
         const fo_winograd_input_args a = input_args(w, b, &r, c, channels, v);
         w->plan->kn->winograd_input(&a);
         t += r.whole + (r.last > 0);
@@ -224,8 +93,8 @@ static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrd
 }
 
 /* Positions p to end-1, the first of which has its V and M at v and products; oc channels from o on. */
-static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t end, const float *v, float *products,
-                     ptrdiff_t o, ptrdiff_t oc) {
+static void multiply(const winograd *w, const tile_block *b, ptrdiff_t p, ptrdiff_t end, const float *v,
+                     float *products, ptrdiff_t o, ptrdiff_t oc) {
     const fo_conv2d *plan = w->plan;
     const fo_kernels *kn = plan->kn;
     const int points = fo_winograd_points(plan, w->tile);
@@ -246,7 +115,7 @@ static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t e
     }
 }
 
-static fo_winograd_output_args output_args(const winograd *w, const block *b, const run *r, ptrdiff_t o,
+static fo_winograd_output_args output_args(const winograd *w, const tile_block *b, const tile_run *r, ptrdiff_t o,
                                            ptrdiff_t channels, const float *products) {
     const ptrdiff_t channel = b->group * w->plan->ocg + o;
     const fo_epilogue ep = fo_conv2d_epilogue(w->plan, channel);
@@ -275,11 +144,11 @@ static fo_winograd_output_args output_args(const winograd *w, const block *b, co
                                      w->mid_row};
 }
 
-static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptrdiff_t channels,
+static void transform_output(const winograd *w, const tile_block *b, ptrdiff_t o, ptrdiff_t channels,
                              const float *products) {
-    block left = *b;
+    tile_block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
-        const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
+        const tile_run r = fo_winograd_next_run(w, b->t0 + t, b->tiles - t, left.from);
         const fo_winograd_output_args a = output_args(w, b, &r, o, channels, products);
         w->plan->kn->winograd_output(&a);
         t += r.whole + (r.last > 0);
@@ -291,14 +160,14 @@ static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptr
 enum { COLUMNS = -1 }; /* the stage of columns; others are those of a row of positions */
 
 /* Columns of mid that a run takes. */
-static ptrdiff_t mid_columns(const winograd *w, const run *r) { return r->whole * w->tile + r->last + 2; }
+static ptrdiff_t mid_columns(const winograd *w, const tile_run *r) { return r->whole * w->tile + r->last + 2; }
 
 /* A stage of the transform of a block's input, or back to its output: the columns, or a row of positions. */
-static void transform_by_rows(const winograd *w, const block *b, bool back, int row, float *mid, float *data) {
+static void transform_by_rows(const winograd *w, const tile_block *b, bool back, int row, float *mid, float *data) {
     const fo_winograd_rows *kn = &w->plan->kn->winograd_rows;
-    block left = *b;
+    tile_block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
-        const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
+        const tile_run r = fo_winograd_next_run(w, b->t0 + t, b->tiles - t, left.from);
         fo_winograd_output_args out = output_args(w, b, &r, 0, w->plan->ocg, data);
         fo_winograd_input_args in = input_args(w, b, &r, 0, w->plan->icg, data);
         out.mid = in.mid = mid;
@@ -310,7 +179,7 @@ static void transform_by_rows(const winograd *w, const block *b, bool back, int 
     }
 }
 
-static void multiply_by_rows(const winograd *w, const block *b, float *mid) {
+static void multiply_by_rows(const winograd *w, const tile_block *b, float *mid) {
     const int rows = w->tile + 2;
     float *v = mid + rows * w->mid_row, *products = v + rows * w->v_position;
     transform_by_rows(w, b, false, COLUMNS, mid, v);
@@ -327,10 +196,10 @@ static void multiply_by_rows(const winograd *w, const block *b, float *mid) {
 static void block_task(void *context, fo_piece piece, int thread) {
     const winograd *w = context;
     const ptrdiff_t i = piece.task % w->blocks;
-    ptrdiff_t t0 = first_tile(w, i), tiles = first_tile(w, i + 1) - t0;
+    ptrdiff_t t0 = fo_winograd_first_tile(w, i), tiles = fo_winograd_first_tile(w, i + 1) - t0;
     fo_divide(piece, 1, &t0, &tiles);
     if (!tiles) return;
-    const block b = block_of(w, piece.task / w->blocks, t0, tiles);
+    const tile_block b = fo_winograd_block(w, piece.task / w->blocks, t0, tiles);
     float *v = w->scratch + thread * w->each;
     if (w->by_rows) {
         multiply_by_rows(w, &b, v);
@@ -377,7 +246,7 @@ static fo_status run_images(winograd *w, int threads) {
     if (!w->shared) fo_parallel_pieces(blocks, threads, block_task, w);
     for (ptrdiff_t i = 0; w->shared && i < blocks; i++) {
         const ptrdiff_t t = i % w->blocks * w->block;
-        w->shared_block = block_of(w, i / w->blocks, t, min_(w->block, w->tiles - t));
+        w->shared_block = fo_winograd_block(w, i / w->blocks, t, min_(w->block, w->tiles - t));
         fo_parallel_for(div_up(plan->icg, plan->kn->nr), threads, input_task, w);
         fo_parallel_pieces(w->positions, threads, product_task, w);
         fo_parallel_for(div_up(plan->ocg, plan->kn->nr), threads, output_task, w);
@@ -453,7 +322,7 @@ fo_status fo_winograd_prepare(fo_prepared_conv2d *call) {
     const double work = (double)(z.n * plan->s.groups) * fo_winograd_work(plan, &z, tile);
     winograd *w = fo_call_prepare(call, sizeof *w, fo_nanoseconds(plan->kn, work, 0));
     if (!w) return FO_NO_MEMORY;
-    setup(w, plan, &z, tile, call->threads);
+    fo_winograd_setup(w, plan, &z, tile, call->threads);
     w->planes = planes;
     w->x = l->x, w->y = l->y, w->r = l->r;
     call->kernel = tile == 2 ? "winograd F(2x2,3x3)" : tile == 4 ? "winograd F(4x4,3x3)" : "winograd F(6x6,3x3)";

@@ -1,5 +1,5 @@
 /* The weights of Winograd's F(m x m, 3x3): U[position] = (G g G^T)[position] as panels of a product. */
-#include "winograd.h"
+#include "winograd_tiles.h"
 
 #include <string.h>
 

@@ -93,8 +93,8 @@ typedef struct {
     ptrdiff_t next_plane, fetched, channels_fetched;
 } fo_stem_args;
 
-/* One step of Strassen's algorithm (kernels/strassen_sums.h): matrices of 2 x 2 blocks, whose lower rows and right columns
- * may be fewer; what they lack counts as zeros. */
+/* One step of Strassen's algorithm (kernels/strassen_sums.h): matrices of 2 x 2 blocks, whose lower rows and right
+ * columns may be fewer; what they lack counts as zeros. */
 enum { FO_STRASSEN_PRODUCTS = 7, FO_STRASSEN_SUMS = 4 };
 
 /* The sums of blocks that a matrix X gives the products, each with rows of ld floats, at distances of `part`; copies:

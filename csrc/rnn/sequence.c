@@ -14,7 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cell.h"
+#include "cell_step.h"
+#include "dynamic_cell.h"
+#include "rounded_cell.h"
 
 /* How the threads of a team share a sequence. Rows and directions are independent; units need a barrier after each
  * step, layers follow one another. */

@@ -1,1 +1,1 @@
-"""``fusedops bench``: its workloads and its report. How calls are timed: timing.py beside it."""
+"""``fusedops bench``: its workloads and its report. How calls are timed: ../timing.py."""

@@ -198,8 +198,8 @@ def from_torch(
     Parameters
     ----------
     module : torch.nn.Module or torch.export.ExportedProgram
-        A module is taken as for inference (``module.eval()``). Its weights are copied: what becomes of it later does not
-        change the network.
+        A module is taken as for inference (``module.eval()``). Its weights are copied: what becomes of it later does
+        not change the network.
     example_inputs : tensor, array, or a tuple, list or dict of them, optional
         What the module is called with: a tuple or list has its arguments, a dict its keyword arguments, and each may be
         nested. The tensors in them become the inputs of the network, in order; all else stays as it is. Without them,
@@ -214,8 +214,9 @@ def from_torch(
     precision : "float32" or "bfloat16"
         See :func:`load_onnx`. The network is compared with the module in float32. A single layer does as it is told.
     seed : int, optional
-        See :func:`load_onnx`. Where the module draws random numbers, the network does so too, in each call, from NumPy's
-        generator: they are not the numbers that PyTorch has for a seed. Dropout of a module in eval mode draws none.
+        See :func:`load_onnx`. Where the module draws random numbers, the network does so too, in each call, from
+        NumPy's generator: they are not the numbers that PyTorch has for a seed. Dropout of a module in eval mode draws
+        none.
 
     Returns
     -------

@@ -204,8 +204,8 @@ class Model:
         """Begins the network's random numbers anew: from then on they are those of this seed, a call after another.
 
         A call draws from a generator of its own, which follows from the seed and from how many calls came before it.
-        Nodes that have a seed in the file draw from sequences of their own, which begin anew too. A copy of the network,
-        and one that was saved, begins where `seed` (of this method or of ``load_onnx``) leaves it.
+        Nodes that have a seed in the file draw from sequences of their own, which begin anew too. A copy of the
+        network, and one that was saved, begins where `seed` (of this method or of ``load_onnx``) leaves it.
 
         Parameters
         ----------

@@ -130,7 +130,7 @@ def panels(columns):
     return np.ascontiguousarray(padded.reshape(-1, 32, columns.shape[1]).swapaxes(1, 2)).view(np.float32)
 
 
-def few_bits(m, n, k, bits, block):
+def blockwise(m, n, k, bits, block):
     x, bias, blocks, each = draw(m, k), draw(n), -(-k // block), 32 // bits
     q, zeros = (rng.integers(0, 1 << bits, (n, length)) for length in (blocks * block, -(-blocks // each) * each))
     scales = draw(n, blocks)
@@ -326,7 +326,7 @@ def write_products():
         (2, 32, 64, 8, 32),
         (20, 50, 100, 4, 32),
     ):
-        few_bits(m, n, k, bits, block)
+        blockwise(m, n, k, bits, block)
     linear(19, 1, 70, "clip", residual=True)  # rows as lanes
     linear(40, 3, 130, "tanh")
     linear(9, 2, 64, "clip")

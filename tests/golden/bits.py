@@ -343,7 +343,7 @@ def packed_products():
         yield f"Linear {m} rows", partial(packed, m=m)
 
 
-def few_bits(numbers, bits, m, rounds=False):
+def blockwise(numbers, bits, m, rounds=False):
     """Products with weights of 4 or 8 bits, 50 x 60 in blocks of 32, of rows as they are or rounded."""
     q, zeros = (numbers(2, words, 32).view(np.uint32) for words in (2 * bits, 1))
     plan = _core.LinearPlan()
@@ -351,10 +351,10 @@ def few_bits(numbers, bits, m, rounds=False):
     return plan(numbers(m, 60))
 
 
-def products_of_few_bits():
+def products_of_blockwise():
     for bits, m in product((4, 8), (1, 2, 3, 4, 9)):
-        yield f"linear of {bits} bits {m} rows", partial(few_bits, bits=bits, m=m)
-        yield f"linear of {bits} bits {m} rounded rows", partial(few_bits, bits=bits, m=m, rounds=True)
+        yield f"linear of {bits} bits {m} rows", partial(blockwise, bits=bits, m=m)
+        yield f"linear of {bits} bits {m} rounded rows", partial(blockwise, bits=bits, m=m, rounds=True)
 
 
 def recurrent(numbers, mode, steps, batch, inputs, hidden, dtype=np.float32, **options):
@@ -969,7 +969,7 @@ def cases():
         depthwises,
         products,
         products_of_halves,
-        products_of_few_bits,
+        products_of_blockwise,
         packed_products,
         recurrents,
         recurrents_of_bfloat16,

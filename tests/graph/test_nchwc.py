@@ -13,7 +13,8 @@ from fusedops.graph.operators.contrib import nchwc
 
 RNG = np.random.default_rng(0)
 NET = """<ir_version: 8, opset_import: ["" : 13]>
-net (float[n, 3, h, w] x) => (float[n, o, hh, ww] y, float[n, c, one, two] pooled, float[n, p, a, b] up, float[n, m, d, e] g) {
+net (float[n, 3, h, w] x) => (float[n, o, hh, ww] y, float[n, c, one, two] pooled, float[n, p, a, b] up,
+                               float[n, m, d, e] g) {
     a = Conv<pads=[1, 1, 1, 1]>(x, wa, ba)  ra = Relu(a)  b = Conv<group=32, pads=[1, 1, 1, 1]>(ra, wb, bb)
     rb = LeakyRelu<alpha=0.2>(b)  s = Add(rb, ra)  c = Conv(s, wc, bc)  rc = Sigmoid(c)
     p = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(rc)  d = Conv<pads=[1, 1, 1, 1], group=2>(p, wd)  t = Add(d, p)

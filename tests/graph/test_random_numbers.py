@@ -202,7 +202,10 @@ def test_explain_lists_what_draws():
 
 
 def test_variants_with_given_defaults_draw_from_the_seed():
-    text = "net (float[n] x, float scale) => (float[n] y) <float scale = {1.0}> { z = RandomNormalLike(x)  y = Mul(z, scale) }"
+    text = (
+        "net (float[n] x, float scale) => (float[n] y) <float scale = {1.0}> "
+        "{ z = RandomNormalLike(x)  y = Mul(z, scale) }"
+    )
     model, x, one = load(text, seed=4), np.zeros(5, np.float32), np.float32(1)
     first = model(x)
     given = model.run({"x": x, "scale": one})["y"]

@@ -26,7 +26,7 @@ def model(rng, **weights):
 
 
 @pytest.mark.parametrize("weights, least, most", [("int4", 20, 0.2), ("int8", 44, 0.02)])
-def test_products_keep_weights_in_few_bits(isa, rng, tmp_path, weights, least, most):
+def test_products_keep_weights_in_blocks(isa, rng, tmp_path, weights, least, most):
     net, (v, bias, w) = model(rng)
     small, x = net.quantize(weights=weights), rng.standard_normal((7, 96)).astype(np.float32)
     exact = np.tanh(np.maximum(x @ v + bias, 0) @ w) @ w

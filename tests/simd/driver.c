@@ -303,7 +303,8 @@ typedef void op_fn(const record *, float *);
     X(v_force_reg) X(v_fma_to) X(v_fma_at) X(v_load_mask) X(v_store_mask) X(v_load_tail) X(v_store_tail) \
     X(v_store_first) X(v_uzp_inlane_even) X(v_uzp_inlane_odd) X(v_rotate) X(v_concat) X(v_load_halves) \
     X(v_store_halves) X(v_transpose) X(v_load_transposed) X(v_load_strided) X(v_store_strided) X(v_iload) \
-    X(v_istore) X(v_iset1) X(v_nibbles) X(v_as_float) X(v_as_int) X(v_to_float) X(v_to_int) X(v_load_bytes) X(v_load_bytes_tail) \
+    X(v_istore) X(v_iset1) X(v_nibbles) X(v_as_float) X(v_as_int) X(v_to_float) X(v_to_int) X(v_load_bytes) \
+    X(v_load_bytes_tail) \
     X(v_load_quads_tail) X(v_store_quads_tail) X(v_load_parts) X(v_store_parts) X(v_pack_shorts) X(v_pack) \
     X(v_pack_inlane) X(v_pack_lanes) X(v_pack_pairs) X(v_quads) X(v_dot) \
     X(v_dot_lane) X(v_dot_bf16) X(v_store_bf16)

@@ -5,9 +5,9 @@
  *      column of B   b0 b1 ... b31 | b32 ... b63 | ...      then the upper half is added to the lower: 16, 8, 4, 2, 1
  *
  * The DOT_LANES sums of an element are the same with vectors of any length. A chain of multiply-adds has at most
- * FO_CHAIN_BLOCK steps: blocks of DOT_BLOCK elements are added as in blocked_sum.h. What a vector of one side is multiplied
- * with at once is a group of the other: columns, or where there is only one, rows. Where A's columns are contiguous, a
- * vector has rows of it, and the sums of lane l are a row in memory.
+ * FO_CHAIN_BLOCK steps: blocks of DOT_BLOCK elements are added as in blocked_sum.h. What a vector of one side is
+ * multiplied with at once is a group of the other: columns, or where there is only one, rows. Where A's columns are
+ * contiguous, a vector has rows of it, and the sums of lane l are a row in memory.
  */
 enum {
     DOT_LANES = FO_DOT_LANES,

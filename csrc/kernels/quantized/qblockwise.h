@@ -1,5 +1,5 @@
-/* C = epilogue(A B) of floats by weights of 4 or 8 bits in blocks (fo_blockwise), where each block of a row of A is bytes
- * with a scale of its own: integers are multiplied within a block, and its sum is a float from there on.
+/* C = epilogue(A B) of floats by weights of 4 or 8 bits in blocks (fo_blockwise), where each block of a row of A is
+ * bytes with a scale of its own: integers are multiplied within a block, and its sum is a float from there on.
  *
  *      c = sum over blocks of (sum q a - zero sum a) * (w_scale * a_scale)
  *
@@ -40,7 +40,8 @@ INLINE void bits_words(const int bits, const int mr, vi acc[][Q_VECTORS], const 
     }
 }
 
-/* All blocks of a tile whose rows of A are from i on and whose weights are from column j on: its sums, floats, to `sums`. */
+/* All blocks of a tile whose rows of A are from i on and whose weights are from column j on: its sums, floats, to
+ * `sums`. */
 INLINE void bits_blocks(const int bits, const fo_qgemm_args *g, const int mr, ptrdiff_t i, ptrdiff_t j,
                         float sums[][BITS_VECTORS * VL]) {
     const fo_blockwise *w = g->bits;

@@ -43,8 +43,8 @@ class Evaluated(NamedTuple):
 
 
 class QuantizedLayer(NamedTuple):
-    """A layer of a network that was quantised. `bits`: 8 or 4, or 32 where it stayed float32, and `reason` why; `snr`: the
-    signal to noise of its products in int8, in decibels, None where that was not measured; `ns` and `float_ns`: the
+    """A layer of a network that was quantised. `bits`: 8 or 4, or 32 where it stayed float32, and `reason` why; `snr`:
+    the signal to noise of its products in int8, in decibels, None where that was not measured; `ns` and `float_ns`: the
     nanoseconds that it is predicted to take in int8 and in float32, of which only the ratio counts."""
 
     node: str

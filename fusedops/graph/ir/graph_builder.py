@@ -20,7 +20,7 @@ class GraphBuilder:
         """The channels of a block of images whose channels are in blocks."""
         raise ValueError("no file of this kind has images in blocks of channels")
 
-    def has_few_bits(self, value):
+    def has_int4(self, value):
         """Whether a value is a constant of 4 bits in the file, which int8 hold here."""
         return False
 

@@ -51,7 +51,7 @@ class ShapeEnv:
         return SymInt(self, self.note(kind, self.number(a), self.number(b), value))
 
     def quotient(self, product, factor):
-        """What a product was made of beside this factor, which must not be 0; None where it is none of its factors."""
+        """What a product was made of but for this factor, which must not be 0; None where it is none of its factors."""
         kind, *factors = self.formulas[product.number]
         number = self.number(factor)
         if kind != _core.MULTIPLY or number not in factors or not value(factor):

@@ -1,8 +1,8 @@
-"""Products with weights of a few bits, in blocks along k that have a scale and a zero point each: w = (q - zero) scale.
+"""Products with weights of 2 to 8 bits in blocks along k, of a scale and a zero point each: w = (q - zero) scale.
 
 ``MatMulBits`` has them as files do (MatMulNBits). In ``LinearBits`` they are constants of 4 or 8 bits in the order of
-the kernels (fo_blockwise in csrc/fusedops.h), which unpack them in registers; with accuracy level 4 rows are rounded to int8
-by blocks, and integers are multiplied.
+the kernels (fo_blockwise in csrc/fusedops.h), which unpack them in registers; with accuracy level 4 rows are rounded to
+int8 by blocks, and integers are multiplied.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from .schema import Inference, Kernel, NumPyOnly, Operator, floats
 
 
 def unpack(bits, packed, count):
-    """`count` numbers of few bits from the bytes of each row, the lowest bits first."""
+    """`count` numbers of so many bits from the bytes of each row, the lowest bits first."""
     each = packed.reshape(*packed.shape[:-1], -1, 1) >> np.arange(0, 8, bits, dtype=np.uint8) & np.uint8(2**bits - 1)
     return each.reshape(*packed.shape[:-1], -1)[..., :count]
 
@@ -199,7 +199,7 @@ RECORDS = {
     "LinearBits": Operator(
         _linear,
         Inference(_linear_shape),
-        Kernel(_lower_linear, fuses={"residual", "activation"}, weights="product of few bits", scale_input=0),
+        Kernel(_lower_linear, fuses={"residual", "activation"}, weights="product of weights in blocks", scale_input=0),
         None,
     ),
     "MatMulBits": Operator(

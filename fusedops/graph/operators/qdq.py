@@ -120,7 +120,7 @@ def _qlinear_conv(node, x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero,
 
 
 def _gather_blocks(node, q, at, scales, zero_points=None):
-    """Rows of numbers of few bits, times the scale of each block; zeros where `at` is outside."""
+    """Rows of numbers of 2, 4 or 8 bits, times the scale of each block; zeros where `at` is outside."""
     bits, at = node.attrs.get("bits", 4), at + len(q) * (at < 0)
     there = (at >= 0) & (at < len(q))
     q, scales, zero_points = (x if x is None else x[np.where(there, at, 0)] for x in (q, scales, zero_points))
@@ -154,7 +154,7 @@ def _gather_blocks_shape(node, q, at, scales, zero_points=None):
 
 
 def _read_quantize(r: GraphBuilder, node):
-    if r.has_few_bits(node.input(2)):
+    if r.has_int4(node.input(2)):
         raise ValueError(f"{node.op} {node.name!r} makes elements of 4 bits, which NumPy does not have")
     read_typed(r, node)
 
@@ -195,7 +195,7 @@ RECORDS = {
     "com.microsoft.GatherBlockQuantized": Operator(
         _gather_blocks,
         Inference(_gather_blocks_shape, dtype=_type_of(2), may_grow=True),
-        NumPyOnly("rows of a few bits, each with scales"),
+        NumPyOnly("rows of 2 to 8 bits, each with scales"),
     ),
     "ConvInteger": Operator(_conv_integer, Inference(_conv_integer_shape, dtype=always(np.int32)), NumPyOnly(_BYTES)),
     "DequantizeLinear": Operator(

@@ -1,4 +1,4 @@
-"""Products whose constant weights are dequantised in blocks, or from 4 bits, as products of few bits: their weights stay
+"""Products whose constant weights are dequantised in blocks, or from 4 bits, as products by weights in blocks, which stay
 as small as they are in the file."""
 
 import numpy as np
@@ -59,7 +59,7 @@ def _replace(context, node, weights, along):
 
 
 def _blocks(weights, q, scale, zero, along):
-    """(steps of a block, bits, scales (n, blocks), zero points of that shape); None where kernels take no such blocks."""
+    """(steps of a block, bits, scales (n, blocks), zero points alike); None where kernels take no such blocks."""
     k, n, bits = q.shape[along], q.shape[1 - along], 4 if all(map(_fits_4_bits, (q, zero))) else 8
     block, axis = weights.attrs.get("block_size", 0), weights.attrs.get("axis", 1) % 2
     if block and (axis != along or scale.ndim != 2):  # blocks of the other axis
@@ -86,7 +86,7 @@ def _packed(q, scale, zero, block, bits):
     (n, k), blocks = q.shape, scale.shape[1]
     codes, zeros = (_codes(a, bits) for a in (q, zero))
     codes = np.pad(codes, ((0, 0), (0, blocks * block - k)))
-    return _few_bits(codes, bits).reshape(n, blocks, -1), np.ascontiguousarray(scale), _few_bits(zeros, bits)
+    return _spread(codes, bits).reshape(n, blocks, -1), np.ascontiguousarray(scale), _spread(zeros, bits)
 
 
 def _codes(a, bits):
@@ -94,7 +94,7 @@ def _codes(a, bits):
     return (a.astype(np.int16) + (2 ** (bits - 1) if a.dtype == np.int8 else 0)).astype(np.uint8)
 
 
-def _few_bits(codes, bits):
+def _spread(codes, bits):
     """The bytes of each row, the first number in the lowest bits."""
     if bits == 4:
         codes = np.pad(codes, ((0, 0), (0, codes.shape[1] % 2)))

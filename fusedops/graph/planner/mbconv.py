@@ -67,7 +67,7 @@ def take(numbers, values, steps, nbytes=None):
 
 
 _REASONS = {
-    _core.IN_PLANES: "an image beside it stands in planes",
+    _core.IN_PLANES: "an image that it reads or writes has its channels first",
     _core.FEW_PIXELS: "the images inside are small: as fast one after the other",
 }
 

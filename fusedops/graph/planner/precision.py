@@ -1,7 +1,7 @@
-"""precision="bfloat16": which steps multiply in bfloat16, and which images and rows stand in it between them.
+"""precision="bfloat16": which steps multiply in bfloat16, and which images and rows are kept in it between them.
 
 A convolution or product does where that is predicted to be faster here, the rounding of its input counted. A value
-stands in bfloat16 where such steps alone use its memory. Recurrent layers and attention multiply in it inside, by the
+is in bfloat16 where such steps alone use its memory. Recurrent layers and attention multiply in it inside, by the
 same rule. What computes little, and all else, is float32."""
 
 import math
@@ -36,7 +36,7 @@ def _may(step):
 
 
 def _layers(builder, steps):
-    """Convolutions and products, and what stands in bfloat16 between them."""
+    """Convolutions and products, and what is kept in bfloat16 between them."""
     users = {}
     for step in steps:
         for t in step.tensors():

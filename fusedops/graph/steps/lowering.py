@@ -58,8 +58,8 @@ class LoweringContext:
         return self.tensors[value]
 
     def _computed(self, value):
-        """Whether steps compute a value that follows from sizes. Where caches grow from call to call hardly a size comes
-        twice, and NumPy would make the value for each."""
+        """Whether steps compute a value that follows from sizes. Where caches grow from call to call hardly a size
+        comes twice, and NumPy would make the value for each."""
         return self.grows and isinstance(self.known[value].data, Deferred) and self.lower(self.producers[value])
 
     def lower(self, node):
@@ -75,7 +75,7 @@ class LoweringContext:
         return False
 
     def _known(self, data):
-        """The tensor of a constant. Of one that was broadcast, what it was made of stands in memory."""
+        """The tensor of a constant. Of one that was broadcast, what it was made of is in memory."""
         once = data[
             tuple(slice(0, 1) if not step and n > 1 else slice(None) for n, step in zip(data.shape, data.strides))
         ]

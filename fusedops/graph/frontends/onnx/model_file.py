@@ -173,7 +173,7 @@ def _upgraded(onnx, proto, opset):
 
 
 def _with_stand_ins(onnx, proto):
-    """({result: node}, a copy of the model) with nodes that ONNX's converter knows in the place of operators that it does
+    """({result: node}, a copy of the model) with nodes that ONNX's converter knows in place of operators that it does
     not, of results of the same shapes."""
     found, stand_ins = type(proto).FromString(proto.SerializeToString()), {}
     for node in found.graph.node:

@@ -109,7 +109,7 @@ class _Library:
         self.defaults = not 0 < model.ir_version < 4  # older files have to list every weight as an input
         self.files, self.onnx, self.opset, self.domains = files, onnx, opset, model.opsets | {"": opset}
         self.functions, unknown, self.orders, self.graph = model.functions, {}, {}, model.graph
-        self.few_bits, self.mapped = {}, {}  # constants of 4 bits by their ids; files by their names
+        self.int4_constants, self.mapped = {}, {}  # constants of 4 bits by their ids; files by their names
         self._collect(model.graph, opset, unknown, set())
         if unknown:
             listed = "; ".join(
@@ -274,7 +274,7 @@ class _Reader(GraphBuilder):
             a = a.astype(np.float32)
         if tensor.data_type in _FOUR_BITS:
             a = a.astype(_FOUR_BITS[tensor.data_type])
-            self.library.few_bits[id(a)] = a
+            self.library.int4_constants[id(a)] = a
         if not _is_number(a.dtype):
             raise ValueError(f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy")
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
@@ -333,8 +333,8 @@ class _Reader(GraphBuilder):
     def channel_block(self):
         return self.library.channel_block
 
-    def has_few_bits(self, value):
-        return id(self.graph.constants.get(value)) in self.library.few_bits
+    def has_int4(self, value):
+        return id(self.graph.constants.get(value)) in self.library.int4_constants
 
     def resolve(self, name, reader):
         """The value behind a name of the file."""

@@ -28,8 +28,8 @@ class _Inside:
 
 
 def _inputs(p, module, values, start=0, carried=0):
-    """{placeholder: what it is inside} of a function's arguments from the start-th on; what is computed outside, and the
-    first `carried` whatever they are, become inputs of the graph."""
+    """{placeholder: what it is inside} of a function's arguments from the start-th on; what is computed outside, and
+    the first `carried` whatever they are, become inputs of the graph."""
     found, holders = {}, [n for n in module.graph.nodes if n.op == "placeholder"]
     for i, (holder, value) in enumerate(zip(holders[start:], values, strict=False)):
         found[holder] = value

@@ -1,4 +1,4 @@
-"""What torch's operators say of training: `train`, `training` and `dropout_p` are how its dropouts and batch norms do."""
+"""What torch's operators say of training: its dropouts and batch norms by `train`, `training` and `dropout_p`."""
 
 _SWITCHES = {"train", "training", "dropout_p"}
 

@@ -1,5 +1,6 @@
-"""Operators of com.microsoft.nchwc, as ONNX Runtime writes them into the files that it saves at its default level: images
-have their channels in blocks, the rest of the last block zeros. Here they are plain images with as many channels.
+"""Operators of com.microsoft.nchwc, as ONNX Runtime writes them into files that it saves at its default level.
+
+Images have their channels in blocks, the rest of the last block zeros. Here they are plain images of as many channels.
 
 Files do not say how long a block is, which ONNX Runtime takes from the processor. Weights are laid out by it.
 """

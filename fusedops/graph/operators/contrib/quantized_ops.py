@@ -145,7 +145,7 @@ def _read_lstm(r: GraphBuilder, node):
 
 
 def _read_bits(r: GraphBuilder, node):
-    """A product with weights of a few bits."""
+    """A product with weights of 4 or 8 bits in blocks."""
     a, q, scales, zero_points, order, bias = [*node.inputs, "", "", ""][:6]
     if node.attrs.get("weight_prepacked", 0):
         raise ValueError(

@@ -1,5 +1,7 @@
-"""Complex numbers: two values of the graph, the real and the imaginary parts. What only moves elements, or is linear with
-real factors, is read as for real numbers, once for each of the two. A name here is that of the operator behind "complex"."""
+"""Complex numbers: two values of the graph, the real and the imaginary parts.
+
+What only moves elements, or is linear with real factors, is read as for real numbers, once for each of the two. A name
+here is that of the operator behind "complex"."""
 
 from types import SimpleNamespace
 

@@ -18,7 +18,7 @@ def _axes(dim, ndim):
 
 
 def _transformed(p, pair, ndim, axis, count, inverse=False, onesided=False, scale="none"):
-    """The transform of the numbers along an axis of a value whose last axis has their parts, cut or filled up with zeros
+    """The transform of the numbers along an axis of a value whose last axis has their parts, cut or filled with zeros
     to `count`, None for as many as there are; scaled by one over the count, its root, or not."""
     length = "" if count is None else p.number(p.size(count), np.int64)
     y = p.op("DFT", pair, length, p.torch.tensor(axis), inverse=int(inverse), onesided=int(onesided))

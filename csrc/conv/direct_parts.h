@@ -1,7 +1,7 @@
 /* The walk over an output's rows that direct convolution and Winograd's algorithm along columns share: a row is a
  * product, whose other operand is read from the image, or from rows of it that a task copies to scratch. */
-#ifndef FO_DIRECT_H
-#define FO_DIRECT_H
+#ifndef FO_DIRECT_PARTS_H
+#define FO_DIRECT_PARTS_H
 
 #include "algorithm.h"
 

@@ -1,6 +1,6 @@
 /* Strassen's algorithm for 1x1 convolutions: pairs of blocks, their operands, and where the weights' operands stand. */
-#ifndef FO_STRASSEN_H
-#define FO_STRASSEN_H
+#ifndef FO_STRASSEN_PARTS_H
+#define FO_STRASSEN_PARTS_H
 
 #include "../machine/tune.h"
 #include "algorithm.h"

@@ -5,9 +5,9 @@
  *
  * Products are those of net/qgemm.h, their columns gates of blocks of units (kernels/rnn.h).
  */
-#include <string.h>
+#include "dynamic_cell.h"
 
-#include "cell.h"
+#include "cell_step.h"
 
 /* Rows of weights, gate by gate, and what goes with them as columns of a product; n counts those of padding. */
 typedef struct {

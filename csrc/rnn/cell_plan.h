@@ -1,6 +1,8 @@
-/* A recurrent cell whose weights are packed, and the share of a thread in one of its steps. */
-#ifndef FO_CELL_H
-#define FO_CELL_H
+/* What a recurrent cell is: its packed weights, and what one of its steps takes. */
+#ifndef FO_CELL_PLAN_H
+#define FO_CELL_PLAN_H
+
+#include <string.h>
 
 #include "../net/rounded_product.h"
 #include "../machine/machine.h"
@@ -59,39 +61,16 @@ typedef struct {
     fo_cell_rows rounded;
 } step_job;
 
-/* This member's share of `all` things that come `together` so many: first .. last-1. */
-void fo_cell_share(const team_place *at, ptrdiff_t all, ptrdiff_t together, ptrdiff_t *first, ptrdiff_t *last);
-
-/* One step: this member's units, all rows. Returns when the member has done its share of h', not when the others
- * have. */
-void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at);
-
-/* Of a cell of bfloat16 (rounded_cell.c). What rounds its operands. */
+/* What rounds the operands of a cell of bfloat16. */
 static inline const fo_qkernels *fo_cell_rounding(const fo_cell *cell) { return cell->stage[0].h.narrow.kn; }
-/* The weights of a stage whose gates are `first` and those behind it, and the
- * projection's; false where memory is short. */
-bool fo_cell_rounded_weights(const fo_cell *cell, const fo_cell_weights *from, int first, step_stage *stage);
-bool fo_cell_rounded_projection(fo_cell *cell, const fo_weights *w_hr);
-/* The products of a stage, the gates and the rounding of what comes of them, for the units of g. */
-void fo_cell_rounded_stage(const fo_cell *cell, const step_stage *stage, const step_job *job, const fo_step_args *g);
-/* Columns j .. j+n-1 of the projection, and their rounding. */
-void fo_cell_rounded_project(const fo_cell *cell, const step_job *job, ptrdiff_t j, ptrdiff_t n);
-
 /* Zeros for `count` elements; sets *failed where memory is short. */
-void *fo_cell_zeros(ptrdiff_t count, size_t each, bool *failed);
-
-/* Cells of int8 weights (dynamic.c): their one stage, without products of its own; and sequences of one layer, or a
- * step, of them. */
-void fo_cell_make_dynamic(fo_cell *cell, const fo_cell_weights *weights, bool *failed);
-fo_status fo_dynamic_sequence(const fo_sequence *s);
-fo_status fo_dynamic_step(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io);
-
-/* Floats of `between` for m rows. */
-ptrdiff_t fo_cell_between(const fo_cell *cell, ptrdiff_t m);
-
-/* Estimated nanoseconds of a step for one of `threads` threads that share its units: its multiply-adds, or its weights
- * from the cache that has room for them, which overlap for the most part; then they wait for one another, and each
- * reads what the others made of h. */
-double fo_cell_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads);
+static inline void *fo_cell_zeros(ptrdiff_t count, size_t each, bool *failed) {
+    void *p = fo_alloc((size_t)count * each);
+    if (p)
+        memset(p, 0, (size_t)count * each);
+    else
+        *failed = true;
+    return p;
+}
 
 #endif

@@ -1,6 +1,6 @@
 /* Winograd's F(m x m, 3x3) of stride 1 or 2: its tiles, as the walk over them and their cost see them. */
-#ifndef FO_WINOGRAD_H
-#define FO_WINOGRAD_H
+#ifndef FO_WINOGRAD_TILES_H
+#define FO_WINOGRAD_TILES_H
 
 #include "plan.h"
 
