@@ -533,7 +533,10 @@ class Model:
         if self.explain().quantized is not None or is_quantized(self._graph):
             raise ValueError("the network is quantised already: quantise the float32 network that it was made from")
         if weights is not None:
+            if options._replace(keep=()) != Options.of("mse", (), 20.0, 20.0):
+                raise TypeError("calibration, layer_snr and snr are about samples: weights= takes keep alone")
             graph, done = quantize_weights(self._graph, weights, options.keep)
+            progress(1.0)
             return Model(graph, [*self._report, done], None, self._options)
         graph, done = quantize(self._session, Session.optimized, Session, samples, options, progress)
         return self.built(graph, self._options, done)

@@ -75,6 +75,11 @@ def test_arguments(rng):
         net.quantize([np.zeros((1, 96), np.float32)], weights="int4")
     with pytest.raises(ValueError, match="'int3', but must be one of 'int4', 'int8'"):
         net.quantize(weights="int3")
+    for option in dict(calibration="minmax"), dict(layer_snr=30), dict(snr=0):
+        with pytest.raises(TypeError, match="about samples"):
+            net.quantize(weights="int4", **option)
+    done = []
+    assert net.quantize(weights="int4", progress=done.append).explain().quantized and done == [1.0]
     with pytest.raises(ValueError, match="keep names 'fc', which is no product"):
         net.quantize(weights="int4", keep=("fc",))
     relu = onnx.parser.parse_model(
