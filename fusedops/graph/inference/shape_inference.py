@@ -10,7 +10,7 @@ from ..ir.graph import TensorInfo, constant
 from ..ir.subgraph import DataDependentShape, captured, graphs_of
 from ..ir.symbolic import Deferred, as_dim, is_symbolic, typed
 from ..operators.registry import OPERATORS
-from ..steps.tensor import broadcast_shapes, physical_memory
+from ..steps.tensor import broadcast_shapes, check_memory
 from .evaluate import Interpreter, evaluate
 
 MAX_COUNTS = 64  # integers of a value that shapes follow from
@@ -114,26 +114,23 @@ def infer_node(node, inputs, residual=None):
         for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False))
         if v
     }
-    given = (residual is None or residual.data is not None) and all(x is None or x.data is not None for x in inputs)
-    constants = given and not rules.random
+    constants = not rules.random and all(x is None or x.data is not None for x in (*inputs, residual))
     if constants or rules.may_grow:
-        for shape, dtype, _ in found.values():
-            if not 0 <= math.prod(shape) * dtype.itemsize < physical_memory():
-                raise ValueError(
-                    f"the result would have {math.prod(shape)} elements, which this machine has no memory for"
-                )
-    if constants:
-        arrays, addend = [x if x is None else x.data for x in inputs], residual and residual.data
-        if is_symbolic((*arrays, addend)) or any(is_symbolic(known.shape) for known in found.values()):
-            return _open(node, inputs, addend, found)
-        return {
-            v: constant(np.asarray(r)) for v, r in zip(node.outputs, evaluate(node, arrays, addend), strict=False) if v
-        }
-    return found
+        check_memory(found.values())
+    return _computed(node, inputs, residual and residual.data, found) if constants else found
+
+
+def _computed(node, inputs, residual, found):
+    """As infer_node, where all inputs are known, and `found` of the results shapes and types."""
+    arrays = [x if x is None else x.data for x in inputs]
+    if is_symbolic((*arrays, residual)) or any(is_symbolic(known.shape) for known in found.values()):
+        return _open(node, inputs, residual, found)
+    results = zip(node.outputs, evaluate(node, arrays, residual), strict=False)
+    return {v: constant(np.asarray(r)) for v, r in results if v}
 
 
 def _open(node, inputs, residual, found):
-    """As infer_node, for values that follow from open sizes: those that shapes are made of as arrays of SymInts, others
+    """As _computed, for values that follow from open sizes: those that shapes are made of as arrays of SymInts, others
     when sizes are given."""
     arrays = [x if x is None else x.data for x in inputs]
     if OPERATORS[node.op].inference.symbolic and residual is None and _counts(arrays, found.values()):

@@ -9,7 +9,7 @@ import numpy as np
 from ..ir import subgraph
 from ..ir.graph import TensorInfo, Value, constant
 from ..ir.subgraph import DataDependentShape, captured, own_inputs
-from ..steps.tensor import check_bytes, physical_memory
+from ..steps.tensor import check_bytes, check_memory
 from .random_numbers import draws
 from .schema import Inference, NumPyOnly, Operator, axes_of
 
@@ -65,20 +65,18 @@ def _if_type(node, inputs, i):
 def _loop(graphs, node, trips, flag, *inputs):
     """Carried values from round to round, and what each round adds to the scanned results."""
     body, carried, outside = _loop_parts(node, (trips, flag, *inputs))
-    most = None if trips is None else _scalar(trips, "number of rounds")
+    most = math.inf if trips is None else _scalar(trips, "number of rounds")
     going, scanned = flag is None or bool(_scalar(flag, "condition")), [[] for _ in body.results[1 + len(carried) :]]
-    if most is None and flag is None and _goes_on(body):
+    always = _goes_on(body)
+    if trips is None and flag is None and always:
         raise ValueError("it has no number of rounds, and its condition is always true: it would run for ever")
-    always, rounds = _goes_on(body), None
+    inputs = [np.array(0, np.int64), np.array(True), *carried, *outside]
+    rounds = graphs.fixed_shapes(body, inputs, 2, 1, len(carried)) if going and most > 0 else None
     for i in count():
-        if not going or most is not None and i >= most:
+        if not going or i >= most:
             break
         if i == subgraph.MAX_ITERATIONS:
             raise ValueError(f"it ran {i} rounds without an end: it would run for ever")
-        if not i:
-            rounds = graphs.fixed_shapes(
-                body, [np.array(i, np.int64), np.array(True), *carried, *outside], 2, 1, len(carried)
-            )
         if rounds is not None:
             rounds.inputs[0] = np.array(i, np.int64)
             (flag,) = rounds.run()
@@ -86,11 +84,7 @@ def _loop(graphs, node, trips, flag, *inputs):
             continue
         flag, *results = graphs.call(body, [np.array(i, np.int64), np.array(True), *carried, *outside])
         going, carried = bool(_scalar(flag, "condition")), results[: len(carried)]
-        for rows, result in zip(scanned, results[len(carried) :], strict=True):
-            if rows and rows[0].shape != result.shape:
-                raise ValueError(f"a round gives a result of shape {result.shape}, the ones before it {rows[0].shape}")
-            rows.append(result)
-        check_bytes(sum(len(rows) * rows[0].nbytes for rows in scanned if rows))
+        _add_round(scanned, results[len(carried) :])
     if rounds is not None:
         carried, stacked = rounds.end()
         return [*carried, *stacked]
@@ -98,6 +92,15 @@ def _loop(graphs, node, trips, flag, *inputs):
     if outputs and not any(scanned):
         outputs = _of_no_round(graphs, body, [_COUNTER, _FLAG, *map(_shape_of, (*carried, *outside))], outputs)
     return [*carried, *map(_stacked, scanned, outputs)]
+
+
+def _add_round(scanned, results):
+    """Adds what a round gives to what those before it gave."""
+    for rows, result in zip(scanned, results, strict=True):
+        if rows and rows[0].shape != result.shape:
+            raise ValueError(f"a round gives a result of shape {result.shape}, the ones before it {rows[0].shape}")
+        rows.append(result)
+    check_bytes(sum(len(rows) * rows[0].nbytes for rows in scanned if rows))
 
 
 def _shape_of(a):
@@ -148,46 +151,25 @@ def _stacked(rows, value, axis=0):
 
 def _infer_loop(graphs, node, trips, flag, *inputs):
     body, carried, outside = _loop_parts(node, (trips, flag, *inputs))
-    rounds = trips.data if trips is not None else None
-    always = (flag is None or flag.data is not None and bool(np.all(flag.data))) and _goes_on(body)
-    if (
-        flag is not None
-        and flag.data is not None
-        and not np.all(flag.data)
-        or rounds is not None
-        and _scalar(rounds, "number of rounds") <= 0
-    ):
+    rounds = None if trips is None or trips.data is None else _scalar(trips.data, "number of rounds")
+    starts = True if flag is None else None if flag.data is None else bool(np.all(flag.data))
+    if starts is False or rounds is not None and rounds <= 0:
         raise DataDependentShape("it has no round")
     _, *found = graphs.infer(body, [_COUNTER, _FLAG, *(k._replace(data=None) for k in carried), *outside])
     if not all(map(_same, found, carried)):
         raise DataDependentShape("it carries a value whose shape differs from round to round")
+    counted = rounds is not None and starts and _goes_on(body)
     scanned = found[len(carried) :]
-    if scanned and (rounds is None or not always):
+    if scanned and not counted:
         raise DataDependentShape("its number of rounds depends on the values of the network's input")
-    n = _scalar(rounds, "number of rounds") if scanned else 0
-    results = [TensorInfo(k.shape, k.dtype) for k in found[: len(carried)]] + [
-        TensorInfo((n, *k.shape), k.dtype) for k in scanned
-    ]
-    _check_memory(results)
+    results = [TensorInfo(k.shape, k.dtype) for k in found[: len(carried)]]
+    results += [TensorInfo((rounds, *k.shape), k.dtype) for k in scanned]
+    check_memory(results)
     known = all(k is None or k.data is not None for k in (trips, flag, *inputs))
-    if (
-        known
-        and always
-        and rounds is not None
-        and _scalar(rounds, "number of rounds") <= subgraph.MAX_FOLDED_ITERATIONS
-        and not draws(body)
-    ):
-        return [
-            constant(np.asarray(a))
-            for a in _loop(graphs, node, *(k if k is None else k.data for k in (trips, flag, *inputs)))
-        ]
-    return results
-
-
-def _check_memory(results):
-    for k in results:
-        if not 0 <= math.prod(k.shape) * k.dtype.itemsize < physical_memory():
-            raise ValueError(f"a result would have {math.prod(k.shape)} elements, which this machine has no memory for")
+    if not known or not counted or rounds > subgraph.MAX_FOLDED_ITERATIONS or draws(body):
+        return results
+    values = (k if k is None else k.data for k in (trips, flag, *inputs))
+    return [constant(np.asarray(a)) for a in _loop(graphs, node, *values)]
 
 
 def _read_loop(r, node):
@@ -284,7 +266,7 @@ def _infer_scan(graphs, node, *inputs):
     for k, a in zip(found[len(states) :], _scan_axes(node, len(found) - len(states)), strict=True):
         (a,) = axes_of([a], 1 + len(k.shape))
         results.append(TensorInfo((*k.shape[:a], rounds, *k.shape[a:]), k.dtype))
-    _check_memory(results)
+    check_memory(results)
     return results
 
 

@@ -60,6 +60,7 @@ def _row(context, node, allowed, last):
 
 
 def _fold(context, node, allowed):
+    """Lets a layer do what the nodes behind it do to its channels: scales go into its weights, shifts into its bias."""
     at = OPERATORS[node.op].kernel.scale_input
     w, b = context.graph.constant(node, at or 1), context.graph.constant(node, 2)
     if node.activation is not None or node.residual or node.input(2) and b is None:
@@ -69,23 +70,13 @@ def _fold(context, node, allowed):
     row, total = _row(context, node, allowed, "Linear" in node.op)
     if not row:
         return
-    groups = node.attrs.get("group", 1)
-    channels = (
-        context.shape(node.output)[-1] if not at else w.shape[1] * groups if node.op == "ConvTranspose" else w.shape[0]
-    )
-    scale, shift = (np.broadcast_to(a, (channels,)) for a in total)
-    if not at and np.any(scale != 1):
-        return
-    if at > 1 and np.any(scale * w < np.finfo(np.float32).tiny):
+    scale, shift = (np.broadcast_to(a, (_channels(context, node, w, at),)) for a in total)
+    scales = bool(np.any(scale != 1))  # c - y has a scale too
+    if scales and not at or at > 1 and np.any(scale * w < np.finfo(np.float32).tiny):
         return  # scales of int8 weights are positive
     before = list(node.inputs)
-    if np.any(scale != 1):  # c - y has a scale too
-        scaled = (
-            _scaled_transposed(w, scale, groups)
-            if node.op == "ConvTranspose"
-            else _core.fold_scale(np.ascontiguousarray(w), np.ascontiguousarray(scale))
-        )
-        node.inputs[at] = context.add_constant(node.inputs[at] + ".folded", scaled)
+    if scales:
+        node.inputs[at] = context.add_constant(node.inputs[at] + ".folded", _scaled(node, w, scale))
     shift = shift if b is None else shift + b.astype(np.float64) * scale
     node.inputs[2:3] = [context.add_constant(node.name + ".bias.folded", shift.astype(np.float32))]
     context.reads_instead(node, before)
@@ -93,6 +84,19 @@ def _fold(context, node, allowed):
     context.fused(
         row, node, passes=2 * len(row), per_element=sum(2 if n.op == "BatchNormalization" else 1 for n in row)
     )
+
+
+def _channels(context, node, w, at):
+    if not at:
+        return context.shape(node.output)[-1]
+    return w.shape[1] * node.attrs.get("group", 1) if node.op == "ConvTranspose" else w.shape[0]
+
+
+def _scaled(node, w, scale):
+    """Weights scaled by output channel."""
+    if node.op == "ConvTranspose":
+        return _scaled_transposed(w, scale, node.attrs.get("group", 1))
+    return _core.fold_scale(np.ascontiguousarray(w), np.ascontiguousarray(scale))
 
 
 def _fold_into_product(context, node):
@@ -149,18 +153,27 @@ def _scale_and_shift(context, node, value, last):
         return scale_and_shift(
             BatchNorm(*(graph.constants[v] for v in node.inputs[1:5]), node.attrs.get("epsilon", 1e-5)), shape[1]
         )
-    second = node.inputs[0] == value
-    c = graph.constants.get(node.inputs[1 if second else 0])
-    if c is None or c.dtype != np.float32 or node.op == "Div" and not second or c.ndim > len(shape):
+    first = node.inputs[0] == value
+    c = _of_channels(graph.constants.get(node.inputs[1 if first else 0]), shape, len(shape) - 1 if last else 1)
+    if c is None or node.op == "Div" and not (first and c.all()):
         return None
-    axis = len(shape) - 1 if last else 1
+    one, zero = np.ones(1), np.zeros(1)
+    return {
+        "Mul": lambda: (c, zero),
+        "Div": lambda: (1 / c, zero),
+        "Add": lambda: (one, c),
+        "Sub": lambda: (one, -c) if first else (-one, c),
+    }[node.op]()
+
+
+def _of_channels(c, shape, axis):
+    """A constant that has one value, or one for each place along an axis, in float64; else None."""
+    if c is None or c.dtype != np.float32 or c.ndim > len(shape):
+        return None
     each = (1,) * (len(shape) - c.ndim) + c.shape
     if any(n != 1 for i, n in enumerate(each) if i != axis) or each[axis] not in (1, shape[axis]):
         return None
-    c = c.astype(np.float64).reshape(-1)
-    if node.op in ("Mul", "Div"):
-        return None if node.op == "Div" and not c.all() else (c if node.op == "Mul" else 1 / c, np.zeros(1))
-    return -np.ones(1) if node.op == "Sub" and not second else np.ones(1), -c if node.op == "Sub" and second else c
+    return c.astype(np.float64).reshape(-1)
 
 
 def _unfoldable(graph, node):

@@ -39,33 +39,38 @@ def choose(graph, costs, shapes, kept):
     way = {v: _core.convert_nanoseconds(math.prod(shapes[v])) for v in values}
     made = set()
     for node in graph.nodes:
-        layer, result = node in costs, node.output
-        reads = node.inputs[:1] if layer else taken(node, shapes)
-        if not reads or not {*reads, result} <= values:
+        reads = node.inputs[:1] if node in costs else taken(node, shapes)
+        if not reads or not {*reads, node.output} <= values:
             for v in values.intersection(node.reads()):
                 cut.prefer(v, way[v])  # it reads floats
             continue
-        if layer:
-            ns, float_ns = costs[node]
-            cut.prefer(node, math.inf if node.name in kept else _DOUBT * ns, float_ns)
-        elif way[result]:
-            cut.differ(node, result, way[result])
-        made.add(result)
-        cut.differ(result, node, way[result])
-        for v in reads:
-            cut.differ(node, v, way[v])
-            cut.differ(v, node, way[v])
-        if node.residual in values:  # in int8 it takes either
-            cut.differ(node.residual, node, way[node.residual])
+        _add_node(cut, node, reads, way, costs.get(node), node.name in kept)
+        made.add(node.output)
     for v in values:
         if v in graph.results:
             cut.prefer(v, math.inf)
         elif v not in made:
             cut.prefer(v, way[v])
-    eight = cut.side()
-    doubt = (_DOUBT - 1) * sum(p.ns for n, p in costs.items() if n in eight)
-    nodes = {n for n in graph.nodes if n in eight and (n in costs or {*taken(n, shapes), n.output} <= eight)}
-    return nodes, eight & values, cut.value - doubt, sum(p.float_ns for p in costs.values())
+    chosen = cut.side()
+    doubt = (_DOUBT - 1) * sum(p.ns for n, p in costs.items() if n in chosen)
+    nodes = {n for n in graph.nodes if n in chosen and (n in costs or {*taken(n, shapes), n.output} <= chosen)}
+    return nodes, chosen & values, cut.value - doubt, sum(p.float_ns for p in costs.values())
+
+
+def _add_node(cut, node, reads, way, of_layer, is_kept):
+    """Adds a node that int8 is open to: its own Cost, if it is a layer, and conversions between it and its neighbours.
+    `way` has their costs."""
+    result = node.output
+    if of_layer:
+        cut.prefer(node, math.inf if is_kept else _DOUBT * of_layer.ns, of_layer.float_ns)
+    elif way[result]:
+        cut.differ(node, result, way[result])
+    cut.differ(result, node, way[result])
+    for v in reads:
+        cut.differ(node, v, way[v])
+        cut.differ(v, node, way[v])
+    if node.residual in way:  # in int8 it takes either
+        cut.differ(node.residual, node, way[node.residual])
 
 
 def taken(node, shapes):

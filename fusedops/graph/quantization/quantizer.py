@@ -208,35 +208,39 @@ class _Work:
         """Scales of what layers read, and what their products lose by them and by int8 weights."""
         graph = session.graph
         layers = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
-        between = [v for n in graph.nodes if (reads := choice.taken(n, shapes)) for v in (*reads, n.output)]
-        found = dict.fromkeys([v for n in layers for v in (n.inputs[0], n.output)] + between)
-        names = [v for v in found if v in shapes]
         if not layers:
             return _Measured({}, {}, {})
+        ends = [v for n in layers for v in (n.inputs[0], n.output)]
+        between = [v for n in graph.nodes if (reads := choice.taken(n, shapes)) for v in (*reads, n.output)]
+        ranges, unbounded = self._ranges(session, [v for v in dict.fromkeys(ends + between) if v in shapes], method)
+        found = {v: r.quantization(method) for v, r in ranges.items()}
+        layers = [n for n in layers if n.inputs[0] in found and n.output in found]
+        errors = self._errors(session, layers, found)
+        biases = {n.name: _added(graph.constant(n, 2), e.bias) for n, e in errors.items()}
+        return _Measured(found, {n.name: e.snr for n, e in errors.items()}, biases, unbounded)
+
+    def _ranges(self, session, names, method):
+        """({name: Range} of the values that are finite on all samples, the names of the others)."""
         ranges = {v: calibration.Range() for v in names}
         for values in self.values(session, names):
             for v, x in values.items():
                 ranges[v].widen(x)
         unbounded = frozenset(v for v, r in ranges.items() if not r.finite)
         ranges = {v: r for v, r in ranges.items() if v not in unbounded}
-        layers = [n for n in layers if n.inputs[0] in ranges and n.output in ranges]
-        if method[0] != "minmax":
-            for values in self.values(session, names):
-                for v in ranges:
-                    ranges[v].count(values[v])
-        found = {v: r.quantization(method) for v, r in ranges.items()}
+        for values in self.values(session, names) if method[0] != "minmax" else ():
+            for v, r in ranges.items():
+                r.count(values[v])
+        return ranges, unbounded
+
+    def _errors(self, session, layers, found):
+        """{layer: _Errors} of products of rounded operands."""
         errors = {n: _Errors() for n in layers}
         for values in self.values(session, list(dict.fromkeys(n.inputs[0] for n in layers))):
             for node in layers:
-                w, x, q = graph.constants[node.inputs[1]], values[node.inputs[0]], found[node.inputs[0]]
-                bytes_, scale = quantized_weights(w)
-                rounded = bytes_ * scale.reshape(-1, *[1] * (w.ndim - 1))
-                moved = np.clip(np.rint(x / np.float32(q.scale)), -q.zero_point, 255 - q.zero_point) * np.float32(
-                    q.scale
-                )
-                errors[node].add(_product(node, x, w), _product(node, moved, rounded), 1 if node.op == "Conv" else -1)
-        biases = {n.name: _added(graph.constant(n, 2), e.bias) for n, e in errors.items()}
-        return _Measured(found, {n.name: e.snr for n, e in errors.items()}, biases, unbounded)
+                x, w = values[node.inputs[0]], session.graph.constants[node.inputs[1]]
+                exact, rounded = (x, w), (_rounded(x, found[node.inputs[0]]), _rounded_weights(w))
+                errors[node].add(_product(node, *exact), _product(node, *rounded), 1 if node.op == "Conv" else -1)
+        return errors
 
     def moved(self, session, other):
         """How far the outputs of another network are from this one's, over all samples, by their names."""
@@ -247,6 +251,17 @@ class _Work:
                 if isinstance(y, np.ndarray) and y.shape == z.shape:
                     sums[name] += _signal_and_noise(y, z)
         return tuple(QuantizedOutput(name, decibels(*s)) for name, s in sums.items())
+
+
+def _rounded(x, q):
+    """Floats that went to uint8 and back."""
+    scale = np.float32(q.scale)
+    return np.clip(np.rint(x / scale), -q.zero_point, 255 - q.zero_point) * scale
+
+
+def _rounded_weights(w):
+    q, scale = quantized_weights(w)
+    return q * scale.reshape(-1, *[1] * (w.ndim - 1))
 
 
 def _product(node, x, w):
@@ -285,29 +300,19 @@ def _chosen(base, optimized, work, measured, shapes, options):
     """The cheapest choice whose outputs move no farther than they may: while they do, the layers that move their own
     results most go back to float32, twice as many each time."""
     graph = base.graph
-    unbounded = {
-        n.name: "its values are not finite on the samples"
-        for n in graph.nodes
-        if measured.unbounded & {*n.inputs, n.output}
-    }
     shapes = {v: shape for v, shape in shapes.items() if v not in measured.unbounded}
     able = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
     costs = {
         n: choice.cost_of(n, shapes, base.layers.get(n.name)) for n in able if n.op == "Linear" or n.name in base.layers
     }
-    kept = {n.name: "kept, as was asked" for n in able if set(options.keep) & {n.name, *n.fused_from}}
-    kept |= {
-        name: f"its error is above the bound of {options.layer_snr:g} dB"
-        for name, snr in measured.snrs.items()
-        if snr < options.layer_snr and name not in kept
-    }
+    kept = _kept(able, measured, options)
     back = 1
     while True:
-        eight, values, ns, float_ns = choice.choose(graph, costs, shapes, kept)
-        quantizations = choice.shared(eight - costs.keys(), measured.quantizations)
-        made = Insertion(graph, eight, values, quantizations, measured.biases).made()
+        int8, values, ns, float_ns = choice.choose(graph, costs, shapes, kept)
+        quantizations = choice.shared(int8 - costs.keys(), measured.quantizations)
+        made = Insertion(graph, int8, values, quantizations, measured.biases).made()
         outputs = work.moved(base, optimized(made))
-        worst = sorted((n for n in eight if n in costs), key=lambda n: measured.snrs[n.name])[:back]
+        worst = sorted((n for n in int8 if n in costs), key=lambda n: measured.snrs[n.name])[:back]
         if not worst or min(o.snr for o in outputs) >= options.snr:
             break
         kept |= {n.name: f"the outputs would move beyond the bound of {options.snr:g} dB" for n in worst}
@@ -315,16 +320,27 @@ def _chosen(base, optimized, work, measured, shapes, options):
     work.progress(1.0)
     rows = []
     for node in graph.nodes:
-        why = _why_not(graph, node, shapes)
-        if why is not None:
-            why = unbounded.get(node.name) or why or kept.get(node.name)
-            why = why or ("" if node in eight else _dearer(node, costs))
-            bits, snr = 8 if node in eight else 32, measured.snrs.get(node.name)
-            rows.append(QuantizedLayer(node.name, node.op, bits, snr, *costs.get(node, (None, None)), why))
+        if (why := _why_not(graph, node, shapes)) is None:
+            continue
+        if measured.unbounded & {*node.inputs, node.output}:
+            why = "its values are not finite on the samples"
+        why = why or kept.get(node.name) or ("" if node in int8 else _dearer(node, costs))
+        bits, snr = 8 if node in int8 else 32, measured.snrs.get(node.name)
+        rows.append(QuantizedLayer(node.name, node.op, bits, snr, *costs.get(node, (None, None)), why))
     name, parameter = options.method
     name = name if parameter is None else f"{name} {parameter:g}"
     others = cost.of_others([n for n in graph.nodes if n not in costs], shapes)
     return made, Quantized(name, tuple(rows), outputs, ns, float_ns, others)
+
+
+def _kept(able, measured, options):
+    """Why layers that could go to int8 stay float32 whatever it costs, by their names."""
+    kept = {
+        name: f"its error is above the bound of {options.layer_snr:g} dB"
+        for name, snr in measured.snrs.items()
+        if snr < options.layer_snr
+    }
+    return kept | {n.name: "kept, as was asked" for n in able if set(options.keep) & {n.name, *n.fused_from}}
 
 
 def _dearer(node, costs):

@@ -142,6 +142,14 @@ def physical_memory():
         return 1 << 40
 
 
+def check_memory(infos):
+    """ValueError where a result of these shapes and types, which are not there yet, cannot be held."""
+    for info in infos:
+        count = prod(info.shape)
+        if not 0 <= count * info.dtype.itemsize < physical_memory():
+            raise ValueError(f"a result would have {count} elements, which this machine has no memory for")
+
+
 def check_bytes(nbytes):
     """MemoryError where the results of rounds are more than this machine holds."""
     if nbytes > physical_memory():
