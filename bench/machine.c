@@ -2,7 +2,7 @@
  *
  *     machine THREADS     prints "peak GFLOP/s", then "BYTES GB/s" lines
  *
- * The vectors are the widest that the compiler was told of; CHAINS independent sums hide the latency of a multiply-add. */
+ * The vectors are the widest that the compiler was told of; CHAINS independent sums hide its latency. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -179,8 +179,8 @@ typedef struct {
 } fo_scatter_args;
 fo_status fo_scatter(const fo_scatter_args *args);
 
-/* For each point of rows (y, x, c, s): y = x, d elements with steps sy and sx, of which the first are pairs (u, v), made
- * (u c - v s, u s + v c) with the c and s of each pair. The halves of pairs are `half` from each other, or neighbours. */
+/* For each point of rows (y, x, c, s): y = x, d elements with steps sy and sx, of which the first are pairs (u, v),
+ * made (u c - v s, u s + v c) with the c and s of each pair. Halves of pairs are `half` apart, or neighbours. */
 typedef struct {
     fo_axes rows;
     ptrdiff_t half, d, sy, sx;

@@ -301,7 +301,8 @@ def source(name, file, threads):
     other = (
         f" Other work on the machine: {busy:.0%} of the medians are far above the least times." if busy > 0.1 else ""
     )
-    return f"Medians on {of}, {file['isa']}, {'one thread' if threads == '1' else f'{threads} threads'}, {run['date']}.{other}"
+    threads = "one thread" if threads == "1" else f"{threads} threads"
+    return f"Medians on {of}, {file['isa']}, {threads}, {run['date']}.{other}"
 
 
 def table(kind, name, file, threads):

@@ -3,7 +3,8 @@
     python examples/keyword_spotter.py [--seconds 5]
 
 Forty bands of a spectrum, then convolutions along the time, each with its batch norm, ReLU and addition in the same
-kernel. The weights are random, so the words say nothing. tests/package/test_examples.py compares the result with PyTorch's.
+kernel. The weights are random, so the words say nothing. tests/package/test_examples.py compares the result with
+PyTorch's.
 """
 
 import argparse

@@ -13,8 +13,8 @@ except ModuleNotFoundError as e:
     if e.name != f"{__name__}._core":  # NumPy is not there
         raise
     raise ImportError(
-        f"{__path__[0]} has the sources of fusedops, not compiled for this Python: run `pip install -e .` in the folder "
-        "above it, or, where fusedops is installed, leave that folder"
+        f"{__path__[0]} has the sources of fusedops, not compiled for this Python: run `pip install -e .` in the "
+        "folder above it, or, where fusedops is installed, leave that folder"
     ) from None
 
 from . import activations

@@ -1270,8 +1270,8 @@ cdef class Stream:
 
         Parameters
         ----------
-        x : ndarray, float32, (batch, inputs), or a chunk (steps, batch, inputs), (batch, steps, inputs) with batch_first
-            For a batch of one also (inputs,) and (steps, inputs).
+        x : ndarray, float32, (batch, inputs), or a chunk (steps, batch, inputs)
+            With batch_first a chunk is (batch, steps, inputs); a batch of one may also be (inputs,), (steps, inputs).
         out : ndarray, float32, of y's shape, optional
             Any strides; it may overlap x.
 

@@ -82,8 +82,8 @@ def _activation(config, key="activation"):
         given = given.get("config")
     if not isinstance(given, str) or given not in _ACTIVATIONS:
         raise ValueError(
-            f"{key} {config[key]!r} is none that a layer of fusedops applies; known are {', '.join(_ACTIVATIONS)}: take "
-            "it out of the layer and apply it after"
+            f"{key} {config[key]!r} is none that a layer of fusedops applies; known are {', '.join(_ACTIVATIONS)}: "
+            "take it out of the layer and apply it after"
         )
     return _ACTIVATIONS[given]
 

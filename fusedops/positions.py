@@ -1,4 +1,5 @@
-"""Functions whose options are given by name: who gives one in order, or one that there is not, is told what to write."""
+"""Functions whose options are given by name: who gives one in order, or one that there is not, is told what to
+write."""
 
 from __future__ import annotations
 

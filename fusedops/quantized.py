@@ -362,7 +362,8 @@ class QConv2d(_Layer, _core.QConv2dPlan):
     -----
     ``layer(x, residual=None, out=None)`` takes x (n, ic, ih, iw) of uint8 or int8 and returns y (n, oc, oh, ow) of
     the same type, or of out's; float32 without `y_q`. With ``layout="NHWC"`` all have their channels last, and so they
-    are fastest: images with their channels first are transposed on the way. The integers are the same on every instruction set.
+    are fastest: images with their channels first are transposed on the way. The integers are the same on every
+    instruction set.
 
     Examples
     --------

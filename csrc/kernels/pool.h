@@ -1,7 +1,7 @@
 /* Pooling: the rows of a window's columns first, then the columns, so that a mean's bits do not depend on the order in
- * memory. Vectors run along the channels where these are neighbours, else along the columns. Where the sides of a window
- * are more than POOL_CHAIN together, rows and columns are added in blocks, with what the additions before have lost.
- * Blocks of columns begin at multiples in the window, so that zeros around the image change no bit. */
+ * memory. Vectors run along the channels where these are neighbours, else along the columns. Where the sides of a
+ * window are more than POOL_CHAIN together, rows and columns are added in blocks, with what the additions before have
+ * lost. Blocks of columns begin at multiples in the window, so that zeros around the image change no bit. */
 
 enum { POOL_VECTORS = 4, POOL_CHAIN = 128, POOL_FLOATS = FO_L1_SHARE / sizeof(float) /* of what columns come to */ };
 

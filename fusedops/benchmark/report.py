@@ -245,8 +245,8 @@ def disturbed(times, profile):
     if times.median < BUSY * nodes + 0.1:  # a call has its own microseconds
         return ""
     return (
-        f"busy machine: the network's median of {times.median:.1f} ms is {times.median / nodes:.1f} times {nodes:.1f} ms, "
-        "the sum of its nodes' least times, which other work did not disturb"
+        f"busy machine: the network's median of {times.median:.1f} ms is {times.median / nodes:.1f} times "
+        f"{nodes:.1f} ms, the sum of its nodes' least times, which other work did not disturb"
     )
 
 

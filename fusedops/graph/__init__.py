@@ -119,8 +119,8 @@ def load_tflite(
     Returns
     -------
     Model
-        Of the file's first subgraph; its signature names the inputs and outputs. Variables of the file keep their values
-        from call to call until ``model.reset()``.
+        Of the file's first subgraph; its signature names the inputs and outputs. Variables of the file keep their
+        values from call to call until ``model.reset()``.
 
     Raises
     ------

@@ -1,5 +1,5 @@
-"""What ``explain()`` says beside fusions and refusals: operators beside names, what NumPy computes, activations that were
-left alone; and tables that fit a terminal."""
+"""What ``explain()`` says beside fusions and refusals: operators beside names, what NumPy computes, activations that
+were left alone; and tables that fit a terminal."""
 
 import pickle
 

@@ -1,4 +1,5 @@
-"""Layers of Keras: stand-ins with the same configuration and weights, against Keras's documented formulas in float64."""
+"""Layers of Keras: stand-ins with the same configuration and weights, against Keras's documented formulas in
+float64."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-/* Runs one operation of csrc/simd/simd.h on the records of stdin: driver OP < records > results (tests/kernels/test_simd.py).
+/* Runs one operation of csrc/simd/simd.h on the records of stdin: driver OP < records > results
+ * (tests/kernels/test_simd.py).
  *
  * A record is four 64-bit integers and IN floats; a result is OUT floats, 7 where the operation writes none. Without
  * arguments it prints VL, IN and OUT. The memory of masks and tails has pages around it that may not be touched.

@@ -117,8 +117,8 @@ def load(path):
     with open(os.fspath(path), "rb") as f:
         if f.read(2) != b"PK":
             raise ValueError(
-                f"{path!r} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX, fusedops.load_tflite "
-                f"TFLite"
+                f"{path!r} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX, "
+                "fusedops.load_tflite TFLite"
             )
         f.seek(0)
         return _read(path, f)

@@ -1,4 +1,5 @@
-"""What follows a detector's network in files of TFLite: boxes are decoded, and of those that overlap the best are kept."""
+"""What follows a detector's network in files of TFLite: boxes are decoded, and of those that overlap the best are
+kept."""
 
 import heapq
 

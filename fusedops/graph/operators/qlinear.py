@@ -236,8 +236,8 @@ def _in_a_row(t):
 
 
 def _lower_together(p: LoweringContext, node, w, x, y, count):
-    """A product of few outputs for each pixel as one for `count` pixels, whose weights stand on a diagonal: 2 outputs of
-    16 channels take a third of the time."""
+    """A product of few outputs for each pixel as one for `count` pixels, whose weights stand on a diagonal: 2 outputs
+    of 16 channels take a third of the time."""
     n, k = w.shape[:2]
     wide = np.kron(np.eye(count, dtype=np.int8), w.reshape(n, k))
     given = p.data(node.inputs[3]), _own_bias(node, p.data(node.inputs[2])), node.attrs.get("nudge")

@@ -147,7 +147,8 @@ class Decoder:
             for a, (n, m) in enumerate(zip(buffer.shape, shapes[cache.input], strict=True)):
                 if a != cache.axis and n != m:
                     raise ValueError(
-                        f"the caches of the decoder have {value.shape[a]} {n}, but it is {m} now: truncate() begins anew"
+                        f"the caches of the decoder have {value.shape[a]} {n}, but it is {m} now: "
+                        "truncate() begins anew"
                     )
 
     def _plan(self, shapes, arrays):

@@ -116,7 +116,8 @@ class Profile(NamedTuple):
 
 
 def profile(session, unfused, arrays, repeat=20):
-    """The Profile of a session on these inputs; `unfused` is that of the same network with nothing fused or folded, or None."""
+    """The Profile of a session on these inputs; `unfused` is that of the same network with nothing fused or folded, or
+    None."""
     peaks = [_peak()]  # before, between and after: other work on the machine comes and goes
     times = _node_times(session, arrays, repeat)
     peaks.append(_peak())

@@ -1,5 +1,5 @@
-"""Networks whose shapes depend on what is computed: one segment after another, each planned when the sizes that it needs
-are known.
+"""Networks whose shapes depend on what is computed: one segment after another, each planned when the sizes that it
+needs are known.
 
 A segment runs the nodes before the first one whose result has a shape that only a call knows, then evaluates that node,
 and hands all values that are still read to the network of the nodes behind it. Where a few integers decide the shape,

@@ -57,8 +57,8 @@ def _one_error(onnx, what):
     except (DecodeError, onnx.checker.ValidationError, ValueError, RuntimeError) as e:
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise ValueError(
-            f"{what} is not an ONNX model, or a damaged one: {reason}: export or download it again; fusedops.load reads what "
-            "model.save wrote"
+            f"{what} is not an ONNX model, or a damaged one: {reason}: export or download it again; "
+            "fusedops.load reads what model.save wrote"
         ) from None
 
 
