@@ -325,7 +325,8 @@ class _Windows(NamedTuple):
 
 def _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout):
     x, row = _core.as_input(x, "x", 4), 1 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 2
-    image, kernel = x.shape[row : row + 2], _pair(kernel_size, "kernel_size", 1)
+    ih, iw = image = x.shape[row : row + 2]
+    kernel = _pair(kernel_size, "kernel_size", 1)
     strides, dilations = kernel if stride is None else _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
     zeros = _padding(padding)
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
@@ -345,8 +346,9 @@ def _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout):
             f"kernel_size={kernel_size!r} "
             f"spans {spans[0]} x {spans[1]}"
         )
-    before, after = zip(*zeros)
-    return _Windows(x, kernel, strides, before, dilations, tuple(size), after, image)
+    (top, bottom), (left, right) = zeros
+    rows, columns = size
+    return _Windows(x, kernel, strides, (top, left), dilations, (rows, columns), (bottom, right), (ih, iw))
 
 
 def _outputs(room, stride, end, ceil_mode):

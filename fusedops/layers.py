@@ -576,7 +576,8 @@ class Conv1d(_Sequences):
             algorithm=algorithm,
             precision=precision,
         )
-        self._row, self._plain = 1 if layout == "NHWC" else 2, None
+        self._row = 1 if layout == "NHWC" else 2
+        self._plain: Conv1d | None = None
         self._options = dict(
             self._layer._options,
             stride=stride,
@@ -787,7 +788,8 @@ class ConvTranspose1d(_Sequences):
             groups=groups,
             layout=layout,
         )
-        self._row, self._plain = 1 if layout == "NHWC" else 2, None
+        self._row = 1 if layout == "NHWC" else 2
+        self._plain: ConvTranspose1d | None = None
         self._options = dict(
             self._layer._arguments[1],
             stride=stride,

@@ -18,7 +18,7 @@ from .bfloat16 import rounded
 from .positions import options_by_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from numpy.typing import NDArray
@@ -429,7 +429,7 @@ def conv3d(
         bn = None
 
     def kernel(bias):
-        windows = dict(stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout)
+        windows: dict[str, Any] = dict(stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout)
         return volumes.Convolution(w, bias, None, activation=None, **windows)
 
     return _Unfused(kernel, w.shape[0], layout == "NHWC", bias, bn, activation, fold_bn)(x, residual, out)
@@ -744,6 +744,8 @@ class _UnfusedCell:
         self._of_x, self._of_h = (self._affine(w, b, fold_bn) for w, b in ((w_ih, b_ih), (w_hh, b_hh)))
         self._project = None if w_hr is None else self._affine(w_hr, None, True)
         self._clip = None if clip is None else activations.parse(("clip", -recurrent._clip(clip), clip))
+
+    _step: Callable[..., Any]  # of its kind
 
     def _widths(self):
         """Of the states."""

@@ -199,7 +199,7 @@ def _scale(scale, d):
         return 1 / math.sqrt(d) if d else 1.0
     if not isinstance(scale, Real) or isinstance(scale, (bool, np.bool_)):
         raise TypeError(f"scale must be a number, not {scale!r}")
-    if not abs(scale) <= _LARGEST:
+    if not abs(scale) <= _LARGEST:  # type: ignore[operator]
         raise ValueError(f"scale must be a finite number that float32 holds, at most {_LARGEST:.3g}, not {scale!r}")
     return float(scale)
 

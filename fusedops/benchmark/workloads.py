@@ -247,15 +247,16 @@ class EightBits:
         x, floats = quantized.quantize(a.x, a.x_q), np.empty_like(a.x)
         result, y = np.empty_like(a.y), np.empty(a.y.shape, np.uint8)
 
-        x_ends, y_ends = (
-            [np.array([n], kind) for n, kind in zip(q, (np.float32, np.int32), strict=True)] for q in (a.x_q, a.y_q)
-        )
+        def arrays(scale, zero_point):
+            return np.array([scale], np.float32), np.array([zero_point], np.int32)
+
+        (x_scale, x_zero), (y_scale, y_zero) = arrays(*a.x_q), arrays(*a.y_q)
 
         def unfused():
             """The twin's passes, each into an array that is there already."""
-            _core.convert(x, *x_ends, floats)
+            _core.convert(x, x_scale, x_zero, floats)
             twin._layer(floats, out=result)
-            return _core.convert(result, *y_ends, y)
+            return _core.convert(result, y_scale, y_zero, y)
 
         narrow = (
             self.convolution.layer(a, layout="NHWC", precision="bfloat16") if self.convolution.groups == 1 else None
@@ -340,14 +341,14 @@ def _numpy_gru(x, h, w_ih, w_hh, b_ih, b_hh):
     return n + z * (h - n)
 
 
-NUMPY_STEPS = {"RNN": _numpy_rnn, "LSTM": _numpy_lstm, "GRU": _numpy_gru}
+NUMPY_STEPS: dict[str, Callable] = {"RNN": _numpy_rnn, "LSTM": _numpy_lstm, "GRU": _numpy_gru}
 
 
 def _sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str | None, Callable] = {
     "relu": lambda x: np.maximum(x, 0),
     "silu": lambda x: x / (1 + np.exp(-x)),
     "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3))),

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import zipfile
+from collections.abc import Callable
 
 import numpy as np
 
@@ -293,7 +294,7 @@ def _source(header, graph, arrays, options):
 
 
 def _report(header):
-    kinds = {"Fusion": Fusion, "Refusal": Refusal, "Quantized": _quantized}
+    kinds: dict[str, Callable] = {"Fusion": Fusion, "Refusal": Refusal, "Quantized": _quantized}
     return [kinds[kind](*(tuple(v) if isinstance(v, list) else v for v in fields)) for kind, fields in header["report"]]
 
 

@@ -105,6 +105,7 @@ def infer_node(node, inputs, residual=None):
     if rules.infer is not None:
         found = rules.infer(*([SubgraphInference()] * record.subgraphs), node, *inputs)
         return {v: k for v, k in zip(node.outputs, found, strict=False) if v}
+    assert rules.shape is not None  # a record has one of the two
     shapes = rules.shape(node, *inputs)
     shapes = shapes if isinstance(shapes, list) else [shapes]
     if residual is not None:

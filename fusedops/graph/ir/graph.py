@@ -94,7 +94,7 @@ class Graph:
         return [getattr(self, f.name) for f in fields(self) if f.name not in ("known", "example")]
 
     def __setstate__(self, state):
-        self.__init__(*state)
+        type(self).__init__(self, *state)
 
     def producers(self):
         return {v: node for node in self.nodes for v in node.outputs if v}

@@ -45,7 +45,7 @@ class GraphBuilder:
         shape = next((v.shape for v in self.graph.inputs if v.name == value), None)
         return None if shape is None else tuple(n if isinstance(n, int) else None for n in shape)
 
-    def scalar(self, node, name, number):
+    def constant_like(self, node, name, number):
         """A constant of the type that the node's first input has."""
         return self.constant(f"{node.name}.{name}", number, self.dtype(node.inputs[0]) or np.float32)
 
@@ -77,7 +77,8 @@ class GraphBuilder:
         inputs = [self._computed(v, depth - 1) if v else None for v in maker.inputs]
         if any(a is None for v, a in zip(maker.inputs, inputs, strict=True) if v):
             return None
-        alone = Graph([maker], dict(zip(maker.inputs, inputs, strict=True)), [], [], [], self.opset)
+        constants = {v: a for v, a in zip(maker.inputs, inputs, strict=True) if a is not None}
+        alone = Graph([maker], constants, [], [], [], self.opset)
         found = self.infer(alone, {}, strict=False).get(value)
         return found and found.data
 

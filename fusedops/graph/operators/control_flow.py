@@ -166,7 +166,7 @@ def _infer_loop(graphs, node, trips, flag, *inputs):
     results += [TensorInfo((rounds, *k.shape), k.dtype) for k in scanned]
     check_memory(results)
     known = all(k is None or k.data is not None for k in (trips, flag, *inputs))
-    if not known or not counted or rounds > subgraph.MAX_FOLDED_ITERATIONS or draws(body):
+    if not known or rounds is None or not counted or rounds > subgraph.MAX_FOLDED_ITERATIONS or draws(body):
         return results
     values = (k if k is None else k.data for k in (trips, flag, *inputs))
     return [constant(np.asarray(a)) for a in _loop(graphs, node, *values)]

@@ -11,8 +11,8 @@ _FIRST_NORM = 9  # opset in which ONNX defined MeanVarianceNormalization anew
 
 def _affine(r: GraphBuilder, node, x, scale, shift, result):
     """scale x + shift."""
-    y = r.node("Mul", node, x, r.scalar(node, "scale", scale))
-    return r.node("Add", node, y, r.scalar(node, "shift", shift), result=result)
+    y = r.node("Mul", node, x, r.constant_like(node, "scale", scale))
+    return r.node("Add", node, y, r.constant_like(node, "shift", shift), result=result)
 
 
 def _read_affine(r: GraphBuilder, node):
@@ -20,7 +20,9 @@ def _read_affine(r: GraphBuilder, node):
 
 
 def _read_scale(r: GraphBuilder, node):
-    r.node("Mul", node, node.inputs[0], r.scalar(node, "scale", node.attrs.get("scale", 1.0)), result=node.output)
+    r.node(
+        "Mul", node, node.inputs[0], r.constant_like(node, "scale", node.attrs.get("scale", 1.0)), result=node.output
+    )
 
 
 def crop(node):
@@ -47,26 +49,26 @@ def _read_crop(r: GraphBuilder, node):
 def _read_image_scaler(r: GraphBuilder, node):
     """scale x + the bias of each channel."""
     bias = np.reshape(node.attrs["bias"], (-1, 1, 1))
-    y = r.node("Mul", node, node.inputs[0], r.scalar(node, "scale", node.attrs.get("scale", 1.0)))
-    r.node("Add", node, y, r.scalar(node, "bias", bias), result=node.output)
+    y = r.node("Mul", node, node.inputs[0], r.constant_like(node, "scale", node.attrs.get("scale", 1.0)))
+    r.node("Add", node, y, r.constant_like(node, "bias", bias), result=node.output)
 
 
 def _read_scaled(form):
     """Reads alpha f(beta x)."""
 
     def read(r: GraphBuilder, node):
-        y = r.node("Mul", node, node.inputs[0], r.scalar(node, "beta", node.attrs.get("beta", 1.0)))
+        y = r.node("Mul", node, node.inputs[0], r.constant_like(node, "beta", node.attrs.get("beta", 1.0)))
         made = r.fresh(f"{node.name}.{form}")
         r.add(Node("Activation", f"{node.name}.{form}", [y], [made], activation=form))
-        r.node("Mul", node, made, r.scalar(node, "alpha", node.attrs.get("alpha", 1.0)), result=node.output)
+        r.node("Mul", node, made, r.constant_like(node, "alpha", node.attrs.get("alpha", 1.0)), result=node.output)
 
     return Rewrite(read, ("Mul", "Activation"))
 
 
 def _read_thresholded(r: GraphBuilder, node):
     x = node.inputs[0]
-    above = r.node("Greater", node, x, r.scalar(node, "alpha", node.attrs.get("alpha", 1.0)))
-    r.node("Where", node, above, x, r.scalar(node, "zero", 0), result=node.output)
+    above = r.node("Greater", node, x, r.constant_like(node, "alpha", node.attrs.get("alpha", 1.0)))
+    r.node("Where", node, above, x, r.constant_like(node, "zero", 0), result=node.output)
 
 
 def _read_norm(r: GraphBuilder, node):
@@ -84,7 +86,9 @@ def _read_norm(r: GraphBuilder, node):
         return r.node("Sub", node, node.inputs[0], mean, result=node.output)
     x = r.node("Sub", node, node.inputs[0], mean)
     deviation = r.node("Sqrt", node, r.node("ReduceMean", node, r.node("Mul", node, x, x), axes, keepdims=1))
-    return r.node("Div", node, x, r.node("Add", node, deviation, r.scalar(node, "epsilon", 1e-9)), result=node.output)
+    return r.node(
+        "Div", node, x, r.node("Add", node, deviation, r.constant_like(node, "epsilon", 1e-9)), result=node.output
+    )
 
 
 _LINEAR = ("Mul", "Add")

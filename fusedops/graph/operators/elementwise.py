@@ -194,7 +194,7 @@ def _read_mean(r: GraphBuilder, node):
         return r.add(Node("Identity", node.name, node.inputs, node.outputs))
     total = r.fresh(f"{node.name}.sum")
     _read_sum(r, Node("Sum", f"{node.name}.sum", node.inputs, [total]))
-    r.node("Div", node, total, r.scalar(node, "count", len(node.inputs)), result=node.output)
+    r.node("Div", node, total, r.constant_like(node, "count", len(node.inputs)), result=node.output)
 
 
 def _read_clip(r: GraphBuilder, node):

@@ -147,7 +147,8 @@ def _tensor_scatter(node, cache, update, starts=None):
 def _eye(node, x):
     if len(x.shape) != 2:
         raise ValueError("it needs a matrix")
-    return np.eye(*x.shape, node.attrs.get("k", 0), _eye_type(node, [x], 0))
+    rows, columns = x.shape
+    return np.eye(rows, columns, node.attrs.get("k", 0), _eye_type(node, [x], 0))
 
 
 def _eye_type(node, inputs, i):

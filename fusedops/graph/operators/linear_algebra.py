@@ -1,5 +1,7 @@
 """Matrices that are inverted or taken apart, and places in sorted rows: by NumPy."""
 
+from typing import Literal
+
 import numpy as np
 
 from .schema import Inference, NumPyOnly, Operator, always
@@ -28,7 +30,7 @@ def _least(rows, columns):
 
 def _search(node, rows, x):
     """How many elements of sorted rows are below each of x: one row for all, or one for each of x's."""
-    side = "right" if node.attrs.get("right", 0) else "left"
+    side: Literal["left", "right"] = "right" if node.attrs.get("right", 0) else "left"
     if rows.ndim == 1:
         return np.searchsorted(rows, x, side).astype(np.int64)
     y = np.empty(x.shape, np.int64)

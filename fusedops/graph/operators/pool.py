@@ -2,6 +2,7 @@
 
 import math
 import operator
+from typing import Literal
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def _max_pool(node, x):
     v, axes = _pool_windows(node, x, lowest(x.dtype), lowest(x.dtype))
     if len(node.outputs) == 1:
         return v.max(axes)
-    order = "F" if node.attrs.get("storage_order", 0) else "C"
+    order: Literal["C", "F"] = "F" if node.attrs.get("storage_order", 0) else "C"
     numbers = np.arange(math.prod(x.shape[2:])).reshape((1, 1, *x.shape[2:]), order=order)
     numbers, _ = _pool_windows(node, numbers, -1, -1)
     v, numbers = (a.reshape(*a.shape[: axes[0]], -1) for a in (v, numbers))

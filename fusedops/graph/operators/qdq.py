@@ -123,12 +123,13 @@ def _gather_blocks(node, q, at, scales, zero_points=None):
     """Rows of numbers of 2, 4 or 8 bits, times the scale of each block; zeros where `at` is outside."""
     bits, at = node.attrs.get("bits", 4), at + len(q) * (at < 0)
     there = (at >= 0) & (at < len(q))
-    q, scales, zero_points = (x if x is None else x[np.where(there, at, 0)] for x in (q, scales, zero_points))
+    rows = np.where(there, at, 0)
+    q, scales = q[rows], scales[rows]
     q, block = unpack(bits, q, None), np.arange(q.shape[-1] * 8 // bits) // node.attrs.get("block_size", 128)
     if zero_points is None:
         zero = scales.dtype.type(2 ** (bits - 1))
     else:
-        zero = unpack(bits, zero_points, scales.shape[-1])[..., block].astype(scales.dtype)
+        zero = unpack(bits, zero_points[rows], scales.shape[-1])[..., block].astype(scales.dtype)
     y = (q.astype(scales.dtype) - zero) * scales[..., block]
     y[~there] = 0
     return y

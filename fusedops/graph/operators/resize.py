@@ -1,6 +1,7 @@
 """Resize, and what it was called before."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -72,12 +73,13 @@ def _is_simple(node):
 
 
 def _nearest(node, x, size):
-    rounding = {
+    roundings: dict[str, Callable] = {
         "round_prefer_floor": lambda v: np.ceil(v - 0.5),
         "round_prefer_ceil": lambda v: np.floor(v + 0.5),
         "floor": np.floor,
         "ceil": np.ceil,
-    }[node.attrs.get("nearest_mode", "round_prefer_floor")]
+    }
+    rounding = roundings[node.attrs.get("nearest_mode", "round_prefer_floor")]
     return np.clip(rounding(x.astype(np.float32)), 0, size - 1).astype(np.int64)
 
 

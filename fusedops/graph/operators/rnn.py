@@ -113,43 +113,53 @@ def _lstm_step(node, f, r, rb, p):
 def _recurrent(prepare, gates, default):
     def run(node, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None):
         batch_first, direction = node.attrs.get("layout", 0), node.attrs.get("direction", "forward")
-        directions, hidden, clip = w.shape[0], r.shape[2], node.attrs.get("clip")
+        directions, hidden = w.shape[0], r.shape[2]
         if batch_first:
-            x, h0, c0 = (s if s is None else s.swapaxes(0, 1) for s in (x, h0, c0))
+            x = x.swapaxes(0, 1)
+            h0, c0 = (s if s is None else s.swapaxes(0, 1) for s in (h0, c0))
         steps, batch = x.shape[:2]
-        functions = _gate_functions(node, directions, default)
-        if clip is not None:  # of the arguments of gates: an LSTM's new state is none, as in ONNX Runtime
-            functions = [
-                [g if i == 2 else lambda v, g=g: g(np.minimum(np.maximum(v, -clip), clip)) for i, g in enumerate(each)]
-                for each in functions
-            ]
+        functions = _clipped(_gate_functions(node, directions, default), node.attrs.get("clip"))
         y = np.zeros((steps, directions, batch, hidden), x.dtype)
         last = np.zeros((2, directions, batch, hidden), x.dtype)
         lengths = np.full(batch, steps) if lengths is None else _checked_lengths(node, lengths, steps)
-        whole = bool(np.all(lengths == steps))
         for d in range(directions):
             h, c = (np.zeros((batch, hidden), x.dtype) if s is None else s[d].copy() for s in (h0, c0))
             wb, rb = np.split(b[d], 2) if b is not None else (np.zeros(gates * hidden, x.dtype),) * 2
             rb, step = prepare(node, functions[d], r[d], rb, None if p is None else p[d])
             sums = (x.reshape(steps * batch, -1) @ w[d].T + (wb + rb)).reshape(steps, batch, -1)
-            backward = direction == "reverse" or d == 1
-            for t in range(steps):
-                if whole:
-                    at = steps - 1 - t if backward else t
-                    y[at, d], c = h, c = step(sums[at], h, c)
-                    continue
-                live = t < lengths
-                at = np.where(live, lengths - 1 - t if backward else t, 0)
-                new = step(sums[at, np.arange(batch)], h, c)
-                h, c = (np.where(live[:, None], after, before) for after, before in zip(new, (h, c), strict=True))
-                rows = np.flatnonzero(live)
-                y[at[rows], d, rows] = h[rows]
-            last[0, d], last[1, d] = h, c
+            last[:, d] = _walk(step, sums, y[:, d], h, c, lengths, direction == "reverse" or d == 1)
         if batch_first:
             return y.transpose(2, 0, 1, 3), *last.swapaxes(1, 2)
         return y, *last
 
     return run
+
+
+def _clipped(functions, clip):
+    """Gates whose arguments are clipped; an LSTM's new state, the last of them, is none, as in ONNX Runtime."""
+    if clip is None:
+        return functions
+    return [
+        [g if i == 2 else lambda v, g=g: g(np.minimum(np.maximum(v, -clip), clip)) for i, g in enumerate(each)]
+        for each in functions
+    ]
+
+
+def _walk(step, sums, y, h, c, lengths, backward):
+    """The last states of one direction, whose steps write y; a row of a batch ends at its length."""
+    steps, batch = y.shape[:2]
+    if np.all(lengths == steps):
+        for at in reversed(range(steps)) if backward else range(steps):
+            y[at], c = h, c = step(sums[at], h, c)
+        return h, c
+    for t in range(steps):
+        live = t < lengths
+        at = np.where(live, lengths - 1 - t if backward else t, 0)
+        new = step(sums[at, np.arange(batch)], h, c)
+        h, c = (np.where(live[:, None], after, before) for after, before in zip(new, (h, c), strict=True))
+        rows = np.flatnonzero(live)
+        y[at[rows], rows] = h[rows]
+    return h, c
 
 
 def _checked_lengths(node, lengths, steps):
@@ -231,12 +241,13 @@ def _lower_dynamic(p: LoweringContext, node):
 def _rows_of_int8(w, scale, zero):
     """Weights of int8, (directions, rows, inputs), with one scale and zero point a direction or a row."""
     rows = w.reshape(-1, w.shape[2])
-    scale, zero = (
-        a if a is None else np.broadcast_to(a.reshape(len(w), -1), w.shape[:2]).reshape(-1) for a in (scale, zero)
-    )
-    rows, zero = as_int8(rows, zero, 0)
-    zero = zero if zero is None else zero.reshape(w.shape[:2])
-    return Weights(rows.reshape(w.shape), np.ascontiguousarray(scale.reshape(w.shape[:2])), zero)
+
+    def of_rows(a):
+        return np.broadcast_to(a.reshape(len(w), -1), w.shape[:2])
+
+    rows, zero = as_int8(rows, None if zero is None else of_rows(zero).reshape(-1), 0)
+    zero = None if zero is None else zero.reshape(w.shape[:2])
+    return Weights(rows.reshape(w.shape), np.ascontiguousarray(of_rows(scale)), zero)
 
 
 def _add_sequence(p: LoweringContext, node, layer, w, r):

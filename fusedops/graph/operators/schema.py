@@ -64,7 +64,7 @@ class Inference(NamedTuple):
     symbolic: bool = False  # it evaluates arrays of SymInts (of dtype object) as it does integers
     may_grow: bool = False  # its result may be much larger than its inputs
     random: bool = False  # nobody knows its results before a call draws them
-    # (node, *TensorInfos) -> what is known of its results, where shapes and types do not say all
+    # (node, *TensorInfos) -> what is known of its results, where `shape` is None
     infer: Callable | None = None
 
 
@@ -87,6 +87,7 @@ class NumPyOnly(NamedTuple):
     fuses: Collection[str] = ()
     writes_strided: bool = False
     weights: str = ""
+    scale_input: int = 0
 
 
 class Traits(NamedTuple):

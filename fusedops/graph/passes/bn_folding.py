@@ -150,9 +150,7 @@ def _scale_and_shift(context, node, value, last):
     if node.op == "BatchNormalization":
         if _unfoldable(graph, node) or last and len(shape) != 2:
             return None
-        return scale_and_shift(
-            BatchNorm(*(graph.constants[v] for v in node.inputs[1:5]), node.attrs.get("epsilon", 1e-5)), shape[1]
-        )
+        return scale_and_shift(_batch_norm(graph, node), shape[1])
     first = node.inputs[0] == value
     c = _of_channels(graph.constants.get(node.inputs[1 if first else 0]), shape, len(shape) - 1 if last else 1)
     if c is None or node.op == "Div" and not (first and c.all()):
@@ -174,6 +172,11 @@ def _of_channels(c, shape, axis):
     if any(n != 1 for i, n in enumerate(each) if i != axis) or each[axis] not in (1, shape[axis]):
         return None
     return c.astype(np.float64).reshape(-1)
+
+
+def _batch_norm(graph, node):
+    gamma, beta, mean, var = (graph.constants[v] for v in node.inputs[1:5])
+    return BatchNorm(gamma, beta, mean, var, node.attrs.get("epsilon", 1e-5))
 
 
 def _unfoldable(graph, node):
@@ -222,9 +225,7 @@ def _join(context, node, allowed):
     if not row:
         return
     graph, channels = context.graph, context.shape(node.output)[1]
-    scale, shift = scale_and_shift(
-        BatchNorm(*(graph.constants[v] for v in node.inputs[1:5]), node.attrs.get("epsilon", 1e-5)), channels
-    )
+    scale, shift = scale_and_shift(_batch_norm(graph, node), channels)
     parameters = scale * total[0], shift * total[0] + total[1], np.zeros(channels), np.ones(channels)
     before = node.inputs
     node.inputs = [

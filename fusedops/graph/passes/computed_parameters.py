@@ -59,7 +59,7 @@ def _split(context, node, inputs, scale, shift, axes):
     steps, value = [(op, v) for op, v in (("Mul", scale), ("Add", shift)) if v], node.output
     for i, (op, v) in enumerate(steps):
         if axes:
-            shape = context.add_constant(f"{node.name}.{op}.shape", np.int64([1, -1, *[1] * (axes - 2)]))
+            shape = context.add_constant(f"{node.name}.{op}.shape", np.array([1, -1, *[1] * (axes - 2)], np.int64))
             channels = context.fresh(f"{v}.channels")
             context.add(Node("Reshape", f"{node.name}.{op}.reshape", [v, shape], [channels]), node)
             v = channels

@@ -29,7 +29,7 @@ class Context:
         self.kind = each.name
         each.run(self)
         if self.moved:
-            self._number(sorted(self.order, key=self.order.get))
+            self._number(sorted(self.order, key=self.order.__getitem__))
 
     def _number(self, nodes):
         self.graph.nodes, self.order, self.moved = nodes, {node: i for i, node in enumerate(nodes)}, False
@@ -38,7 +38,7 @@ class Context:
         """The nodes in order, but those that are removed meanwhile."""
         nodes = self.graph.nodes[::-1] if reverse else self.graph.nodes
         if self.moved:
-            nodes = sorted(self.order, key=self.order.get, reverse=reverse)
+            nodes = sorted(self.order, key=self.order.__getitem__, reverse=reverse)
         return (node for node in nodes if node in self.order)
 
     def add(self, node, behind):

@@ -61,7 +61,8 @@ def _pack(context, node, done):
     if key not in done:
         order = graph.constant(node, 5)
         order = None if order is None else in_blocks(node, order)
-        arrays = packed(node, *(graph.constant(node, i) for i in range(1, 4)), order)
+        q, scales, zero_points = (graph.constant(node, i) for i in range(1, 4))
+        arrays = packed(node, q, scales, zero_points, order)
         done[key] = (
             [context.add_constant(f"{name or node.name}.packed", a) for name, a in zip(names, arrays, strict=True)],
             order,

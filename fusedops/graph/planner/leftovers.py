@@ -16,9 +16,10 @@ def by_numpy(graph, plan, shares):
     found = []
     for node in graph.nodes:
         record = OPERATORS[node.op]
-        never = isinstance(record.kernel, NumPyOnly)
+        kernel = record.kernel
+        never = isinstance(kernel, NumPyOnly)
         if node.name in steps or segmented and never and not record.inference.shape_only:
-            reason = record.kernel.why if never else _why(record.kernel, steps.get(node.name))
+            reason = kernel.why if isinstance(kernel, NumPyOnly) else _why(kernel, steps.get(node.name))
             found.append(Evaluated(node.name, operator_of(node), reason, shares.get(node.name)))
     return found
 

@@ -21,7 +21,7 @@ class Block(NamedTuple):
 
     whole: Step
     parts: list[Step]
-    sizes: tuple
+    sizes: tuple | None
 
 
 def find(builder):
@@ -74,7 +74,7 @@ _REASONS = {
 
 def report(blocks, outcomes, values=None):
     """A Fusion or Refusal for each block, but for those that share a part with another that is taken."""
-    found = []
+    found: list[Fusion | Refusal] = []
     for (whole, parts, _), outcome in zip(blocks, outcomes, strict=True):
         node = whole.node
         if outcome == _core.TAKEN:

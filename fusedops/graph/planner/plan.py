@@ -9,6 +9,7 @@ express it. What C has no step for runs as a NumPy step between two programs, on
 import math
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class Evaluation:
     def __init__(self, step, graphs):
         self.steps, self._graphs = [step], graphs
         self._reads = [t.finder() for t in step.reads]
-        self._writes = [None if t is None else t.finder() for t in step.writes]
+        self._writes: list[Any] = [None if t is None else t.finder() for t in step.writes]
         self._given = [bool(v) for v in step.node.inputs]
 
     def run(self, slots, times=None):

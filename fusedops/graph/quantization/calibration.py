@@ -20,7 +20,7 @@ def method_of(calibration):
             f"calibration is {calibration!r}, but must be 'minmax', 'percentile', ('percentile', p) or 'mse'"
         )
     parameter = given[0] if given else _METHODS[name]
-    if parameter is not None and not (isinstance(parameter, numbers.Real) and 50 < parameter <= 100):
+    if parameter is not None and not (isinstance(parameter, numbers.Real) and 50 < float(parameter) <= 100):
         raise ValueError(
             f"calibration is {calibration!r}, but a percentile is above 50 and at most 100: 99.99 cuts "
             f"off one element of 10,000"

@@ -7,7 +7,7 @@ and a row of layers for those at its ends.
 
 import math
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ... import _core
 from ...quantized import between
@@ -144,7 +144,8 @@ class _Cut:
                 self.capacity[b][a] += flow
 
     def _reached(self):
-        came, queue = {"int8": None}, deque(["int8"])
+        came: dict[Any, Any] = {"int8": None}
+        queue = deque(["int8"])
         while queue and "float32" not in came:
             a = queue.popleft()
             for b, c in self.capacity[a].items():

@@ -308,7 +308,7 @@ def _chosen(base, optimized, work, measured, shapes, options):
     kept = _kept(able, measured, options)
     back = 1
     while True:
-        int8, values, ns, float_ns = choice.choose(graph, costs, shapes, kept)
+        int8, values, total, float_total = choice.choose(graph, costs, shapes, kept)
         quantizations = choice.shared(int8 - costs.keys(), measured.quantizations)
         made = Insertion(graph, int8, values, quantizations, measured.biases).made()
         outputs = work.moved(base, optimized(made))
@@ -326,11 +326,12 @@ def _chosen(base, optimized, work, measured, shapes, options):
             why = "its values are not finite on the samples"
         why = why or kept.get(node.name) or ("" if node in int8 else _dearer(node, costs))
         bits, snr = 8 if node in int8 else 32, measured.snrs.get(node.name)
-        rows.append(QuantizedLayer(node.name, node.op, bits, snr, *costs.get(node, (None, None)), why))
+        ns, float_ns = costs.get(node, (None, None))
+        rows.append(QuantizedLayer(node.name, node.op, bits, snr, ns, float_ns, why))
     name, parameter = options.method
     name = name if parameter is None else f"{name} {parameter:g}"
     others = cost.of_others([n for n in graph.nodes if n not in costs], shapes)
-    return made, Quantized(name, tuple(rows), outputs, ns, float_ns, others)
+    return made, Quantized(name, tuple(rows), outputs, total, float_total, others)
 
 
 def _kept(able, measured, options):

@@ -104,10 +104,11 @@ class Decoder:
 
     def _filled(self, given):
         """What is given, with a mask and positions that are not."""
-        first = next(iter(given.values()), None)
-        if np.ndim(first) != 2:
+        first = np.shape(next(iter(given.values()), 0))
+        if len(first) != 2:
             return given
-        (batch, new), all_ = np.shape(first), self._tokens + np.shape(first)[1]
+        batch, new = first
+        all_ = self._tokens + new
         for v in self._inputs:
             if v.name in given or v.dtype.kind not in "iu":
                 continue

@@ -40,7 +40,7 @@ def check(given, outputs, kinds):
 def _overlap(a, b):
     """Whether two arrays share an element, and not their bounds alone, as every other column of an array does."""
     try:
-        return np.shares_memory(a, b, max_work=1000)
+        return np.shares_memory(a, b, max_work=1000)  # type: ignore[arg-type]
     except RuntimeError:  # NumPy's TooHardError: it cannot say so soon
         return True
 

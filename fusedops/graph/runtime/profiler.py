@@ -90,14 +90,14 @@ class Profile(NamedTuple):
             )
             for n in self.layers
         ]
-        unfused = [n.unfused_ms for n in self.layers]
+        unfused = [n.unfused_ms for n in self.layers if n.unfused_ms is not None]
         rows.append(
             (
                 "all",
                 "",
                 "",
                 f"{sum(n.ms for n in self.layers):.4f}",
-                f"{sum(unfused):.4f}" if None not in unfused else "",
+                f"{sum(unfused):.4f}" if len(unfused) == len(self.layers) else "",
                 f"{sum(n.gflop for n in self.layers):.4f}",
                 "",
             )

@@ -95,9 +95,10 @@ class Session:
         if not found:
             arrays = self.take(arrays)
             found = self.plan_of(arrays)
+        plan, arenas = found
         if out is not None:
-            return _written(*found, arrays, destinations.listed(out, self.graph.outputs), self.graph.outputs)
-        return segments.run(*found, arrays, _executed) if found[0].segmented else _executed(*found, arrays)
+            return _written(plan, arenas, arrays, destinations.listed(out, self.graph.outputs), self.graph.outputs)
+        return segments.run(plan, arenas, arrays, _executed) if plan.segmented else _executed(plan, arenas, arrays)
 
     def run_into(self, arrays, new):
         """The results for a tuple of the inputs in order, in arrays that `new` makes of a shape and a dtype."""
@@ -105,12 +106,12 @@ class Session:
         if not found:
             arrays = self.take(arrays)
             found = self.plan_of(arrays)
-        plan, _ = found
+        plan, arenas = found
         if plan.segmented:  # shapes are known when all is computed
-            results = segments.run(*found, arrays, _executed)
+            results = segments.run(plan, arenas, arrays, _executed)
             return destinations.deliver(results, [new(y.shape, y.dtype) for y in results])
         given = [new(shape, dtype) for shape, dtype in plan.outputs]
-        return destinations.deliver(_executed(*found, arrays, None if plan.template.refuses else given), given)
+        return destinations.deliver(_executed(plan, arenas, arrays, None if plan.template.refuses else given), given)
 
     def take(self, arrays):
         """The inputs of a call as the plan takes them."""
@@ -203,7 +204,8 @@ class Session:
         return decided
 
     def _decisions_of(self, shapes, values, env):
-        return decisions(self.graph, infer(self.graph, *self._known_inputs(shapes, values, env), strict=False))
+        by_name, values = self._known_inputs(shapes, values, env)
+        return decisions(self.graph, infer(self.graph, by_name, values, strict=False))
 
     def _concrete_plan(self, shapes, values, threads, capacity):
         """The plan that a symbolic one has for these sizes. Of sizes without one, the second makes a symbolic plan, for

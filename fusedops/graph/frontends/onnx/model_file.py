@@ -141,7 +141,7 @@ def read_outside(onnx, tensor, path, dtype=None, mapped=None):
                 mapped[path] = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
             return np.frombuffer(mapped[path], dtype, length // dtype.itemsize, offset).reshape(tuple(tensor.dims))
         data = np.empty(tuple(tensor.dims), dtype)
-        f.readinto(data.reshape(-1).view(np.uint8))
+        f.readinto(data.reshape(-1).view(np.uint8).data)
         return data
 
 

@@ -4,6 +4,13 @@ model ask for the same few fields. What is rarely asked for stays in the message
 `outside` is a list that takes up the tensors whose data is in another file.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 VALUES = {  # of attributes, by AttributeProto's numbers for the types that most have
     1: lambda a: a.f,
     2: lambda a: a.i,
@@ -31,7 +38,8 @@ class Attribute:
 
     def __init__(self, proto, outside):
         self.proto, self.name, self.ref, self.type = proto, proto.name, proto.ref_attr_name, proto.type
-        self.value, self.graph, self.graphs = None, None, ()
+        self.value, self.graph = None, None
+        self.graphs: Sequence[Graph] = ()
         if self.type in VALUES:
             self.value = VALUES[self.type](proto)
         elif self.type == _TENSOR:

@@ -73,7 +73,7 @@ def _in_torch(run, reason):
     def forward(*args):
         return run(*args)
 
-    forward.graph = graph
+    forward.graph = graph  # type: ignore[attr-defined]
     return forward
 
 

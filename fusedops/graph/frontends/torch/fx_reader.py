@@ -198,7 +198,7 @@ class FxReader(GraphBuilder):
         if isinstance(made, (int, float, bool)):
             return made
         if self._is_constant(target, name, given, made):
-            return self._computed(target, name, args, known)
+            return self._by_torch(target, name, args, known)
         kind = f"complex {name}" if is_complex(self.torch, [*given.values(), made]) else name
         reader = self.readers.get(kind) if library in ("aten", "fusedops") else None
         if reader is None:
@@ -222,7 +222,7 @@ class FxReader(GraphBuilder):
             return False
         return not training.draws(self.torch, target, given) and not (name in _EXPANSIONS and made.numel() > LARGE)
 
-    def _computed(self, target, name, args, known):
+    def _by_torch(self, target, name, args, known):
         """The result of an operator of constants alone, by torch; one that changes its first argument changes a
         copy."""
         if target._schema.is_mutable and isinstance(args[0], self.torch.Tensor):
@@ -345,7 +345,7 @@ class FxReader(GraphBuilder):
             value = self.op("Squeeze", self.op("Shape", tensor, start=axis, end=axis + 1), [0])
             self.symbols[e] = value, None
             return value
-        compute = _ARITHMETIC.get(_OF_SYMPY.get(type(e).__name__))
+        compute = _ARITHMETIC.get(_OF_SYMPY.get(type(e).__name__, ""))
         if compute is None:
             raise Unsupported(f"fusedops does not have a size that is computed as {e}")
         parts = [self.number(self._of_expression(part), np.int64) for part in e.args]

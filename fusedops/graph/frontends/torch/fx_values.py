@@ -1,5 +1,7 @@
 """What the readers of torch's operators take and give: values of the graph with what torch's export knows of them."""
 
+from typing import Any
+
 
 class Unsupported(ValueError):
     """An operator, or a use of one, that has no reader."""
@@ -19,7 +21,10 @@ class OpenSize:
 
 
 class FxValue(str):
-    """A value of the graph, by its name, with what torch's export knows of it: dimensions are ints or Open."""
+    """A value of the graph, by its name, with what torch's export knows of it: dimensions are ints or OpenSize."""
+
+    shape: Any
+    dtype: Any
 
     def __new__(cls, name, shape=None, dtype=None):
         self = super().__new__(cls, name)
@@ -35,9 +40,11 @@ class FxSize(str):
     """An integer or float that depends on open sizes, or on an element of a tensor, as a value of the graph without
     axes."""
 
+    number: Any  # torch.SymInt or torch.SymFloat
+
     def __new__(cls, name, number):
         self = super().__new__(cls, name)
-        self.number = number  # torch.SymInt or torch.SymFloat
+        self.number = number
         return self
 
 

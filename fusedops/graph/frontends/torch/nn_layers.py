@@ -1,5 +1,7 @@
 """Single layers of torch.nn as the prepared layers of fusedops, with their weights."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .... import extras, layers, multihead, recurrent
@@ -23,7 +25,7 @@ def layer_of(module, precision="float32"):
     """
     torch = import_torch()
     nn = torch.nn
-    makers = {
+    makers: dict[type, Callable] = {
         nn.Conv1d: _convolution,
         nn.Conv2d: _convolution,
         nn.ConvTranspose1d: _transposed,
@@ -121,13 +123,12 @@ def _attention(m, **options):
             "from_torch(module, example_inputs)"
         )
     alike = m.in_proj_weight is not None
-    w = _array(m.in_proj_weight) if alike else None
-    w = np.split(w, 3) if alike else [_array(p) for p in (m.q_proj_weight, m.k_proj_weight, m.v_proj_weight)]
-    biases = [None] * 3 if m.in_proj_bias is None else np.split(_array(m.in_proj_bias), 3)
+    apart = m.q_proj_weight, m.k_proj_weight, m.v_proj_weight
+    q, k, v = np.split(_array(m.in_proj_weight), 3) if alike else map(_array, apart)
+    q_bias, k_bias, v_bias = [None] * 3 if m.in_proj_bias is None else np.split(_array(m.in_proj_bias), 3)
+    weights = q, k, v, _array(m.out_proj.weight), q_bias, k_bias, v_bias
     return multihead.MultiheadAttention(
-        *w,
-        _array(m.out_proj.weight),
-        *biases,
+        *weights,
         _array(m.out_proj.bias),
         heads=m.num_heads,
         batch_first=m.batch_first,

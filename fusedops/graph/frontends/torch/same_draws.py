@@ -22,7 +22,7 @@ def called_alike(torch, call):
 def _drawing_alike(torch):
     """A mode of torch in which each operator that draws random numbers makes its own of those that are fixed."""
 
-    class SameDraws(torch.utils._python_dispatch.TorchDispatchMode):
+    class SameDraws(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[name-defined]
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             kwargs = kwargs or {}
             made = func(*args, **kwargs)

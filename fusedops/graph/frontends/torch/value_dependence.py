@@ -15,7 +15,7 @@ def look_at_values(torch, module, example):
     """The line at which the module looks at a value that its inputs decide, in words, or None."""
     found = []
 
-    class Watch(torch.overrides.TorchFunctionMode):
+    class Watch(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined]
         def __init__(self):
             super().__init__()
             self.from_inputs = torch.utils.weak.WeakIdKeyDictionary()

@@ -109,7 +109,7 @@ def first_difference(torch, program, graph, example):
     right."""
     seen = {}
 
-    class Watched(torch.fx.Interpreter):
+    class Watched(torch.fx.Interpreter):  # type: ignore[name-defined]
         def run_node(self, n):
             seen[n] = super().run_node(n)
             return seen[n]

@@ -77,7 +77,7 @@ def product(r: GraphBuilder, node, a, b, result=None, scale=1.0):
         a, b = (x, b) if i == 0 else (a, x)
     if scale == 1:
         return r.node("MatMul", node, a, b, result=result)
-    return r.node("Mul", node, r.node("MatMul", node, a, b), r.scalar(node, "alpha", scale), result=result)
+    return r.node("Mul", node, r.node("MatMul", node, a, b), r.constant_like(node, "alpha", scale), result=result)
 
 
 def _read_fused_matmul(r: GraphBuilder, node):
@@ -98,7 +98,7 @@ def _read_gelu(form):
 def _read_quick_gelu(r: GraphBuilder, node):
     """x sigmoid(alpha x)."""
     x, alpha = node.inputs[0], node.attrs.get("alpha", 1.702)
-    scaled = x if alpha == 1 else r.node("Mul", node, x, r.scalar(node, "alpha", alpha))
+    scaled = x if alpha == 1 else r.node("Mul", node, x, r.constant_like(node, "alpha", alpha))
     r.node("Mul", node, x, onnx(r, "Sigmoid", node, scaled), result=node.output)
 
 
@@ -113,7 +113,7 @@ def simplified_norm(r: GraphBuilder, node, x, scale, eps, result, inverse=""):
             f"{node.op} {node.name!r} works on axes from {node.attrs['axis']} on, fusedops on the last one: use axis=-1"
         )
     squares = r.node("ReduceMean", node, r.node("Mul", node, x, x), r.constant(f"{node.name}.axes", [-1]), keepdims=1)
-    root = r.node("Sqrt", node, r.node("Add", node, squares, r.scalar(node, "epsilon", eps)))
+    root = r.node("Sqrt", node, r.node("Add", node, squares, r.constant_like(node, "epsilon", eps)))
     inverse = r.node("Reciprocal", node, root, result=inverse or None)
     r.node("Mul", node, r.node("Mul", node, x, inverse), scale, result=result)
 

@@ -26,7 +26,7 @@ def attend(r: GraphBuilder, node, q, k, v, mask, bias, scores=""):
         root = r.node("Reciprocal", node, r.node("Sqrt", node, size))
         factor = r.node("CastLike", node, root, q)
     else:
-        factor = r.scalar(node, "scale", scale)
+        factor = r.constant_like(node, "scale", scale)
     s = r.node("MatMul", node, r.node("Mul", node, q, factor), moved(r, node, k, -1, -2))
     s = r.node("Add", node, s, bias) if bias else s
     if mask or node.attrs.get("unidirectional", 0):

@@ -163,9 +163,11 @@ def _push_dq_down_weights(context, node):
 def _push_q_up(context, node):
     """quantize(op(x)) = op(quantize(x)) of an operator that only moves elements, where its inputs are as few."""
     found = target_of(context, node) if node.op == "QuantizeLinear" else ""
-    into = context.producers.get(node.inputs[0]) if not isinstance(found, str) else None
-    where = carried(into) if into is not None else None
-    if where is None or into.op == "Pad" or len(into.outputs) > 1 or into.output in context.graph.results:
+    into = context.producers.get(node.inputs[0])
+    if isinstance(found, str) or into is None or into.op == "Pad":
+        return
+    where = carried(into)
+    if where is None or len(into.outputs) > 1 or into.output in context.graph.results:
         return
     sources = into.inputs[where]
     few = into.op == "MaxPool" or sum(map(context.size, sources)) <= context.size(into.output)

@@ -1,6 +1,7 @@
 """Custom operators that files of MediaPipe and of TensorFlow's detectors have, and what finds boxes."""
 
 import struct
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +90,7 @@ def _max_unpool(r, op):
 
 def _detection(r, op):
     options = table_of(op.custom)
-    attrs = dict(
+    attrs: dict[str, Any] = dict(
         scales=[float(options[k]) for k in ("y_scale", "x_scale", "h_scale", "w_scale")],
         least_score=float(options["nms_score_threshold"]),
         overlap=float(options["nms_iou_threshold"]),

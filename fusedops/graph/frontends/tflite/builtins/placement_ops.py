@@ -1,5 +1,7 @@
 """What gives elements other places or shapes, picks them or puts them in."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from .entry import Builtin, activated, as_shape, axis_in, is_float, is_image, moved, moved_to, ranked, same_quantization
@@ -142,7 +144,9 @@ def _parts(op, rank, begin, end, step):
     if not whole.intersection(range(len(begin))):
         whole.add(len(begin))
         begin, end, step = [*begin, 0], [*end, 0], [*step, 1]
-    parts, shape, shrunk = [], [], _bits(op, "ShrinkAxisMask")
+    parts: list[tuple] = []
+    shape: list[int | None] = []
+    shrunk = _bits(op, "ShrinkAxisMask")
     for i, bounds in enumerate(zip(begin, end, step, strict=True)):
         if i in whole:
             rest = rank - len(taken) if i == min(whole) else 0

@@ -1,6 +1,6 @@
 """Recurrent layers. Their states are variables: they go on in the next call."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,7 +87,7 @@ def _run_lstm(r, op, x, lstm, h, c, reverse=False):
     if any(p is not None for p in lstm.peephole):
         i, f, o = (np.zeros(len(lstm.w[0]), np.float32) if p is None else p for p in lstm.peephole)
         peephole = r.constant(f"{r.at}.peephole", np.concatenate([i, o, f])[np.newaxis], np.float32)
-    attrs = dict(hidden_size=len(lstm.w[0]), direction="reverse" if reverse else "forward")
+    attrs: dict[str, Any] = dict(hidden_size=len(lstm.w[0]), direction="reverse" if reverse else "forward")
     attrs |= dict(cell_clip=cell_clip) if cell_clip > 0 else {}
     if _FUNCTIONS[name] != "Tanh":
         attrs |= dict(activations=["Sigmoid", *[_FUNCTIONS[name]] * 2], activation_alpha=[1.0] * 2)
@@ -105,7 +105,7 @@ def _by_steps(r, x, lstm, h, c, function, clips, reverse):
     for name in names:
         body.graph.inputs.append(Value(name, None, np.dtype(np.float32)))
         body.types[name] = np.dtype(np.float32)
-    ends = _step(body, lstm, *names, function, clips)
+    ends = _step(body, lstm, names, function, clips)
     body.finish([*ends, body.emit("Identity", ends[0])], 0)
     attrs = dict(body=body.graph, num_scan_inputs=1)
     if reverse:
@@ -115,8 +115,9 @@ def _by_steps(r, x, lstm, h, c, function, clips, reverse):
     return outputs[2], outputs[0], outputs[1]
 
 
-def _step(r, lstm, h, c, sums, function, clips):
-    """The next (h, c)."""
+def _step(r, lstm, names, function, clips):
+    """The next (h, c), of values h, c and sums."""
+    h, c, sums = names
 
     def number(name, a):
         return r.constant(name, a, np.float32)
@@ -237,7 +238,8 @@ def _run_rnn(r, op, x, first, reverse=False):
     name = r.activations.get(op.option("FusedActivationFunction"), "")
     if name not in _FUNCTIONS:
         raise op.error(f"it has the activation {name}, which fusedops does not have")
-    attrs = dict(hidden_size=len(w), direction="reverse" if reverse else "forward", activations=[_FUNCTIONS[name]])
+    attrs: dict[str, Any] = dict(hidden_size=len(w), activations=[_FUNCTIONS[name]])
+    attrs |= dict(direction="reverse" if reverse else "forward")
     attrs |= dict(activation_alpha=[1.0]) if name == "NONE" else {}
     given = [r.constant(f"{r.at}.{k}", a[np.newaxis], np.float32) for k, a in (("w", w), ("r", rec))]
     bias = r.constant(f"{r.at}.bias", np.concatenate([b, np.zeros_like(b)])[np.newaxis], np.float32)

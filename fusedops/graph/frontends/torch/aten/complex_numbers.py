@@ -43,8 +43,8 @@ def made_of(p, re, im, pair=None):
     shape, dtype = sizes(p.made.shape), part_type(p, p.made.dtype)
     if im is None:
         im = p.op("Expand", p.torch.zeros((), dtype=dtype), p.shape(shape))
-    parts = (FxValue(v, shape, dtype) if isinstance(v, str) else v for v in (re, im))
-    return FxComplex(*parts, shape, p.made.dtype, pair)
+    re, im = (FxValue(v, shape, dtype) if isinstance(v, str) else v for v in (re, im))
+    return FxComplex(re, im, shape, p.made.dtype, pair)
 
 
 def pair_of(p, x):
@@ -61,8 +61,8 @@ def whole_im(p, x):
 
 def of_pair(p, pair):
     """The result of a node, whose parts lie along the last axis of a value."""
-    parts = [p.op("Gather", pair, p.torch.tensor(i), axis=len(p.made.shape)) for i in range(2)]
-    return made_of(p, *parts, pair=pair)
+    re, im = (p.op("Gather", pair, p.torch.tensor(i), axis=len(p.made.shape)) for i in range(2))
+    return made_of(p, re, im, pair)
 
 
 # ---- one part after the other
@@ -73,17 +73,17 @@ def _each_part(name):
     reader = _REAL[name]
 
     def read(p, x, **given):
-        made, results = p.made, []
+        made, parts = p.made, []
         given |= {k: complex(v) for k, v in given.items() if k == "value" and isinstance(v, (int, float))}
         p.made = _real_made(p, made)
         for i in range(2):
             first, others = _part(p, x, i), {k: _part(p, v, i) for k, v in given.items()}
-            results.append(_typed(reader(p, first, **others), p.made))
+            parts.append(_typed(reader(p, first, **others), p.made))
         p.made = made
+        re, im = parts
         if isinstance(made, (list, tuple)):
-            of = [(m, *parts) for m, *parts in zip(made, *results, strict=True)]
-            return [FxComplex(a, b, sizes(m.shape), m.dtype) for m, a, b in of]
-        return FxComplex(*results, sizes(made.shape), made.dtype)
+            return [FxComplex(a, b, sizes(m.shape), m.dtype) for m, a, b in zip(made, re, im, strict=True)]
+        return FxComplex(re, im, sizes(made.shape), made.dtype)
 
     return read
 
@@ -183,7 +183,8 @@ def _bilinear(name):
             return _typed(reader(p, first if listed else a, **others), p.made)
 
         p.made = _real_made(p, made)
-        y = _product(p, *(as_complex(p, v) for v in operands), times)
+        a, b = (as_complex(p, v) for v in operands)
+        y = _product(p, a, b, times)
         p.made = made
         return made_of(p, y.re, y.im)
 
