@@ -99,17 +99,27 @@ def parse(activation, channels=None):
         raise ValueError(f"unknown activation {name!r}{_here(name)}; known are {', '.join(NAMES)}")
     if name == "prelu":
         return _prelu(parameters, channels)
-    bounds = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}.get(name)
-    wanted = 2 if name == "clip" else (0 if bounds else len(FORMS[name].defaults))
+    bounds = _BOUNDS.get(name)
+    parameters = _numbers(name, parameters, () if bounds else FORMS[name].defaults)
+    p0, p1 = (*(bounds or parameters), 0.0, 0.0)[:2]
+    return _CODE["clip" if bounds else name], p0, p1, None
+
+
+_BOUNDS = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}  # of clips with a name of their own
+
+
+def _numbers(name, parameters, defaults):
+    """The parameters of an activation, or its defaults where it is given none; a clip has none."""
+    wanted = 2 if name == "clip" else len(defaults)
     if len(parameters) > wanted or name == "clip" and len(parameters) != 2:
         raise ValueError(
-            f"activation {name!r} takes {wanted} parameter{'s' * (wanted != 1)}, got {len(parameters)}: {activation!r}"
+            f"activation {name!r} takes {wanted} parameter{'s' * (wanted != 1)}, got {len(parameters)}: "
+            f"{(name, *parameters) if parameters else name!r}"
         )
-    parameters = [number(p, f"a parameter of activation {name!r}") for p in parameters]
-    if name == "clip" and not parameters[0] <= parameters[1]:
-        raise ValueError(f"activation 'clip' needs lo <= hi, got lo={parameters[0]!r}, hi={parameters[1]!r}")
-    p0, p1 = (*(bounds or parameters or FORMS[name].defaults), 0.0, 0.0)[:2]
-    return _CODE["clip" if bounds else name], p0, p1, None
+    found = [number(p, f"a parameter of activation {name!r}") for p in parameters]
+    if name == "clip" and not found[0] <= found[1]:
+        raise ValueError(f"activation 'clip' needs lo <= hi, got lo={found[0]!r}, hi={found[1]!r}")
+    return found or defaults
 
 
 def _plain(name):

@@ -48,7 +48,7 @@ def multiplies(precision: str) -> bool:
     return _choice(precision, "precision", PRECISIONS) == "bfloat16"
 
 
-def halves_of(dtype):
+def storage_of(dtype):
     """What a repr says of the type of weights."""
     return "" if dtype == np.float32 else f"{'float16' if dtype == np.float16 else 'bfloat16'} weights, "
 
@@ -247,7 +247,7 @@ class Linear(_Layer, _core.LinearPlan):
     def __repr__(self):
         (w, bias), options = self._arguments
         return (
-            f"Linear({w.shape[1]} -> {w.shape[0]}, {halves_of(w.dtype)}bias={bias is not None}, "
+            f"Linear({w.shape[1]} -> {w.shape[0]}, {storage_of(w.dtype)}bias={bias is not None}, "
             f"activation={activations.described(options['activation'])}{_precision(options)}, "
             f"kernel='{self.isa} gemm')"
         )
@@ -408,7 +408,7 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         usual = dict(stride=(1, 1), padding=0, dilation=(1, 1), groups=1, layout="NCHW", algorithm="auto")
         changed = "".join(f", {k}={options[k]!r}" for k, v in usual.items() if options[k] != v)
         return (
-            f"Conv2d({icg * options['groups']} -> {oc}, {kh}x{kw}, {halves_of(self._dtype())}"
+            f"Conv2d({icg * options['groups']} -> {oc}, {kh}x{kw}, {storage_of(self._dtype())}"
             f"bias={self._has_bias()}, "
             f"activation={activations.described(options['activation'])}{changed}{_precision(options)}, "
             f"kernel='{self.isa} {kernel}')"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import _core, activations, recurrent_weights
-from .layers import _kept, _Layer, _precision, halves_of, integer, multiplies
+from .layers import _kept, _Layer, _precision, storage_of, integer, multiplies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +104,7 @@ class _Cell(_Layer):
         )
         bias = b_ih is not None or b_hh is not None
         return (
-            f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, {halves_of(w_ih.dtype)}bias={bias}{shown}"
+            f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, {storage_of(w_ih.dtype)}bias={bias}{shown}"
             f"{_precision(options)}, "
             f"kernel='{self.isa} gemm and gates')"
         )

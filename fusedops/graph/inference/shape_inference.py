@@ -70,8 +70,9 @@ def infer_from(graph, inputs, strict=True, earlier=()):
     """As infer, from what is known of the inputs."""
     known = {name: constant(a) for name, a in graph.constants.items()} | inputs
     for node in graph.nodes:
-        if node.output in earlier and all(v in earlier for v in node.outputs if v):
-            known |= {v: earlier[v] for v in node.outputs if v}
+        results = [v for v in node.outputs if v]
+        if node.output in earlier and all(v in earlier for v in results):
+            known |= {v: earlier[v] for v in results}
             continue
         if not strict and not all(map(known.__contains__, node.reads())):
             continue
@@ -105,20 +106,24 @@ def infer_node(node, inputs, residual=None):
     if rules.infer is not None:
         found = rules.infer(*([SubgraphInference()] * record.subgraphs), node, *inputs)
         return {v: k for v, k in zip(node.outputs, found, strict=False) if v}
-    assert rules.shape is not None  # a record has one of the two
-    shapes = rules.shape(node, *inputs)
-    shapes = shapes if isinstance(shapes, list) else [shapes]
-    if residual is not None:
-        shapes[0] = broadcast_shapes(shapes[0], residual.shape)
-    found = {
-        v: TensorInfo(tuple([n if n.__class__ is int else as_dim(n) for n in s]), rules.dtype(node, inputs, i))
-        for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False))
-        if v
-    }
+    found = _shapes_and_types(node, rules, inputs, residual)
     constants = not rules.random and all(x is None or x.data is not None for x in (*inputs, residual))
     if constants or rules.may_grow:
         check_memory(found.values())
     return _computed(node, inputs, residual and residual.data, found) if constants else found
+
+
+def _shapes_and_types(node, rules, inputs, residual):
+    """{output: TensorInfo} of a node whose rule for shapes says all."""
+    shapes = rules.shape(node, *inputs)
+    shapes = shapes if isinstance(shapes, list) else [shapes]
+    if residual is not None:
+        shapes[0] = broadcast_shapes(shapes[0], residual.shape)
+    return {
+        v: TensorInfo(tuple([n if n.__class__ is int else as_dim(n) for n in s]), rules.dtype(node, inputs, i))
+        for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False))
+        if v
+    }
 
 
 def _computed(node, inputs, residual, found):

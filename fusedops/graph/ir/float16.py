@@ -1,8 +1,8 @@
-"""Networks of halves: float16 and bfloat16 are ways to store. Inside, every value is float32 and goes through the same
+"""Networks of float16 and bfloat16: these are ways to store. Inside, every value is float32 and goes through the same
 kernels; inputs are widened and outputs rounded once, at the ends. NumPy has no bfloat16: such inputs and outputs are
 float32.
 
-A cast to halves whose value is cast back, compared or counted, and not computed with in halves, is meant to round: it
+A cast to one of them whose value is cast back, compared or counted, and not computed with in it, is meant to round: it
 becomes ``Narrow``, which gives the rounded values as float32."""
 
 import numpy as np
@@ -35,31 +35,31 @@ def exact_float16(a):
 def as_float16_weights(*weights):
     """Weights of a layer in float16 where none of them loses anything: a product of few rows is bound by reading
     them."""
-    halves = [exact_float16(w) for w in weights]
-    return weights if any(h is None for h in halves) else halves
+    exact = [exact_float16(w) for w in weights]
+    return weights if any(w is None for w in exact) else exact
 
 
 def upcast(graph):
-    """Turns halves into float32, in place; returns the graph. The network's inputs and outputs keep their types."""
+    """Turns float16 into float32, in place; returns the graph. The network's inputs and outputs keep their types."""
     _upcast_inside(graph)
     if not any(v.dtype == np.float16 for v in (*graph.inputs, *graph.outputs)):
         return graph
     values = [*graph.constants, *(v.name for v in graph.inputs), *(v for n in graph.nodes for v in n.outputs)]
     values, names = dict.fromkeys(values, 0), dict.fromkeys((n.name for n in graph.nodes), 0)
-    halves = [v.name for v in graph.inputs if v.dtype == np.float16]
-    wide = {v: unique(f"{v}.float32", values) for v in halves if any(v in n.reads() for n in graph.nodes)}
+
+    def cast(v, result, dtype, of):
+        return Node("Cast", unique(f"{of}.cast", names), [v], [result], {"to": to_onnx(dtype)})
+
+    narrow = [v.name for v in graph.inputs if v.dtype == np.float16]
+    wide = {v: unique(f"{v}.float32", values) for v in narrow if any(v in n.reads() for n in graph.nodes)}
     for node in graph.nodes:
         node.inputs = [wide.get(v, v) for v in node.inputs]
         node.residual = wide.get(node.residual, node.residual)
-    graph.nodes[:0] = [
-        Node("Cast", unique(f"{v}.cast", names), [v], [w], {"to": to_onnx(np.float32)}) for v, w in wide.items()
-    ]
+    graph.nodes[:0] = [cast(v, w, np.float32, v) for v, w in wide.items()]
     for i, (v, value) in enumerate(zip(graph.results, graph.outputs, strict=True)):
-        if value.dtype == np.float16 and v not in halves:
+        if value.dtype == np.float16 and v not in narrow:
             graph.results[i] = unique(f"{v}.float16", values)
-            graph.nodes.append(
-                Node("Cast", unique(f"{value.name}.cast", names), [v], [graph.results[i]], {"to": to_onnx(np.float16)})
-            )
+            graph.nodes.append(cast(v, graph.results[i], np.float16, value.name))
     return graph
 
 
@@ -84,7 +84,7 @@ def _upcast_inside(graph):
 
 
 def _keep_roundings(graph):
-    """Makes casts to halves that are meant to round ``Narrow``; returns the values whose bits show."""
+    """Makes casts to 16 bits that are meant to round ``Narrow``; returns the values whose bits show."""
     kinds, targets = _kinds_of_values(graph)
     shown = _shown_values(graph, kinds, targets)
     for node, kind in targets.items():

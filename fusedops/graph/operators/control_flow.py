@@ -149,16 +149,21 @@ def _stacked(rows, value, axis=0):
     return np.empty((*shape[:axis], 0, *shape[axis:]), value.dtype)
 
 
-def _infer_loop(graphs, node, trips, flag, *inputs):
-    body, carried, outside = _loop_parts(node, (trips, flag, *inputs))
+def _known_rounds(body, trips, flag):
+    """(how many rounds a Loop has at most, or None; whether it has as many)."""
     rounds = None if trips is None or trips.data is None else _scalar(trips.data, "number of rounds")
     starts = True if flag is None else None if flag.data is None else bool(np.all(flag.data))
     if starts is False or rounds is not None and rounds <= 0:
         raise DataDependentShape("it has no round")
+    return rounds, rounds is not None and starts is True and _goes_on(body)
+
+
+def _infer_loop(graphs, node, trips, flag, *inputs):
+    body, carried, outside = _loop_parts(node, (trips, flag, *inputs))
+    rounds, counted = _known_rounds(body, trips, flag)
     _, *found = graphs.infer(body, [_COUNTER, _FLAG, *(k._replace(data=None) for k in carried), *outside])
     if not all(map(_same, found, carried)):
         raise DataDependentShape("it carries a value whose shape differs from round to round")
-    counted = rounds is not None and starts and _goes_on(body)
     scanned = found[len(carried) :]
     if scanned and not counted:
         raise DataDependentShape("its number of rounds depends on the values of the network's input")

@@ -175,27 +175,30 @@ def _lower_gemm(p: LoweringContext, node):
     return _lower_product(p, node, a, b, node.attrs.get("alpha", 1.0))
 
 
+def _axes_of_product(equation):
+    """(terms, result, (the axes that all three have, the first operand's, the summed one, the second's)) of an einsum
+    that is a product of two matrices, or None."""
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if not arrow or "." in left or len(terms) != 2:
+        return None
+    a, b, y = set(terms[0]), set(terms[1]), set(right)
+    shared, rows, inner, columns = a & b & y, (a & y) - b, (a & b) - y, (b & y) - a
+    once = len(left) == len(a) + len(b) + 1 and len(y) == len(right)
+    if not once or shared | rows | columns != y or a | b != shared | rows | inner | columns:
+        return None
+    if len(inner) != 1 or max(len(rows), len(columns)) > 1:
+        return None
+    return terms, right, ([c for c in right if c in shared], *map("".join, (rows, inner, columns)))
+
+
 def _read_einsum(r: GraphBuilder, node):
     """A product over at most one axis of each kind as a MatMul: shared axes first, then the rows, the summed axis, the
     columns."""
-    left, arrow, right = node.attrs["equation"].replace(" ", "").partition("->")
-    terms = left.split(",")
-    a, b = map(set, terms) if len(terms) == 2 else (set(), set())
-    y = set(right)
-    shared, rows, inner, columns = a & b & y, (a & y) - b, (a & b) - y, (b & y) - a
-    alike = (
-        len(left) == len(a) + len(b) + 1
-        and shared | rows | columns == y
-        and len(y) == len(right)
-        and a | b == shared | rows | inner | columns
-    )
-    if not arrow or "." in left or not alike or max(map(len, (rows, inner, columns))) > 1 or not inner:
+    kinds = _axes_of_product(node.attrs["equation"].replace(" ", ""))
+    if kinds is None:
         return r.add(node)
-    batch, (row, column), summed = (
-        [c for c in right if c in shared],
-        ("".join(s) for s in (rows, columns)),
-        "".join(inner),
-    )
+    terms, right, (batch, row, summed, column) = kinds
 
     def part(x, term, first, last):
         """An operand with its axes in the order of a matrix product; one of length 1 where it has no rows or

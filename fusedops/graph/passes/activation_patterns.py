@@ -45,11 +45,7 @@ def _recognize(context, root, names):
         nodes = _between(context, root, x, producers)
         if nodes is None or len(nodes) < 2 or len(nodes) > _LARGEST:
             continue
-        form = _form(graph, nodes, x)
-        if form not in names:
-            same = _same(_value(graph, nodes, x), _activations())
-            names[form] = next((name for name, same in zip(activations.PLAIN, same, strict=True) if same), None)
-        name = names[form]
+        name = _name_of(graph, nodes, x, names)
         if name is None:
             continue
         escaping = [
@@ -61,6 +57,15 @@ def _recognize(context, root, names):
         context.add(fused, root)
         context.remove(*nodes)
         return context.fused(nodes[:-1], fused, passes=2 * len(nodes) - 2, per_element=0)
+
+
+def _name_of(graph, nodes, x, names):
+    """The activation that nodes compute of x, or None; `names` has those of earlier forms."""
+    form = _form(graph, nodes, x)
+    if form not in names:
+        same = _same(_value(graph, nodes, x), _activations())
+        names[form] = next((name for name, same in zip(activations.PLAIN, same, strict=True) if same), None)
+    return names[form]
 
 
 def _cone(graph, root, producers):

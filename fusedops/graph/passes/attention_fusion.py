@@ -54,30 +54,28 @@ def _fuse(context, product):
 def _weights(context, product):
     """(the softmax over the last axis that a product's first operand is, the nodes between) where it follows from a
     product, else None."""
-    node, row = context.producers.get(product.inputs[0]), []
-    if node is not None and node.op == "Where":  # rows without a key, which a softmax makes NaN, as 0: the kernel's own
-        tested = context.producers.get(node.inputs[0])
-        if (
-            tested is None
-            or tested.op != "IsNaN"
-            or tested.inputs[0] != node.inputs[2]
-            or _number(context, node.inputs[1]) != 0
-        ):
-            return None
-        row, node = [tested, node], context.producers.get(node.inputs[2])
+    node, row = _with_rows_of_no_key(context, context.producers.get(product.inputs[0]))
     if node is None or node.op != "Softmax":
         return None
     inside = context.producers.get(node.inputs[0])
     for _ in range(8):
         if inside is None or inside.op == "MatMul":
             break
-        behind = [
-            context.producers.get(v)
-            for v in (inside.inputs[1:] if inside.op == "Where" else inside.inputs)
-            if v not in context.graph.constants
-        ]
+        values = inside.inputs[1:] if inside.op == "Where" else inside.inputs
+        behind = [context.producers.get(v) for v in values if v not in context.graph.constants]
         inside = next((b for b in behind if b is not None and b.op in ("MatMul", "Add", "Mul", "Div", "Where")), None)
     return None if inside is None or inside.op != "MatMul" else (node, row)
+
+
+def _with_rows_of_no_key(context, node):
+    """(the node behind those that make 0 of the rows without a key, which a softmax makes NaN; these, as the kernel
+    does so itself)."""
+    tested = context.producers.get(node.inputs[0]) if node is not None and node.op == "Where" else None
+    if tested is None or tested.op != "IsNaN" or tested.inputs[0] != node.inputs[2]:
+        return node, []
+    if _number(context, node.inputs[1]) != 0:
+        return node, []
+    return context.producers.get(node.inputs[2]), [tested, node]
 
 
 def _alone(context, value, readers, what):

@@ -63,9 +63,7 @@ def _fold(context, node, allowed):
     """Lets a layer do what the nodes behind it do to its channels: scales go into its weights, shifts into its bias."""
     at = OPERATORS[node.op].kernel.scale_input
     w, b = context.graph.constant(node, at or 1), context.graph.constant(node, 2)
-    if node.activation is not None or node.residual or node.input(2) and b is None:
-        return
-    if w is None or at and w.dtype != np.float32:
+    if not _takes_channels(node, w, b, at):
         return
     row, total = _row(context, node, allowed, "Linear" in node.op)
     if not row:
@@ -84,6 +82,13 @@ def _fold(context, node, allowed):
     context.fused(
         row, node, passes=2 * len(row), per_element=sum(2 if n.op == "BatchNormalization" else 1 for n in row)
     )
+
+
+def _takes_channels(node, w, b, at):
+    """Whether what comes behind a layer's sums may go into its weights `w` and its bias `b`."""
+    if node.activation is not None or node.residual or node.input(2) and b is None:
+        return False
+    return w is not None and not (at and w.dtype != np.float32)
 
 
 def _channels(context, node, w, at):

@@ -18,15 +18,21 @@ def _why_not(graph, node, readers):
         return f"it is read by {reader}, not by convolutions alone"
     if node.output in graph.results:
         return "its result is an output of the network"
-    padded = _value(graph, node)
-    if any(padded != r.attrs.get("x_q", (1, 0))[1] for r in readers):
+    if any(_value(graph, node) != r.attrs.get("x_q", (1, 0))[1] for r in readers):
         return "it pads with something else than zeros"
-    pads = graph.constant(node, 1)
-    if pads is None or node.input(3) or (pads < 0).any() or any(half[:2].any() for half in np.split(pads, 2)):
+    if not _adds_pixels(node, graph.constant(node, 1)):
         return "it does not add a constant number of rows and columns"
     if any(r.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID", "") for r in readers):
         return "the convolution pads by its own rule (auto_pad)"
     return ""
+
+
+def _adds_pixels(node, pads):
+    """Whether it adds rows and columns, as many for all inputs, to all images and channels."""
+    if pads is None or node.input(3) or (pads < 0).any():
+        return False
+    begins, ends = np.split(pads, 2)
+    return not (begins[:2].any() or ends[:2].any())
 
 
 def _value(graph, node):

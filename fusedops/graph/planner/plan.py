@@ -356,6 +356,11 @@ def _read_later(steps):
     return kept[::-1]
 
 
+def _is_whole_image(t, shape):
+    """Whether a tensor is a whole image of this shape, its channels last."""
+    return t.shape == shape and t.whole() and same_order(shape, t.strides, channels_last(shape))
+
+
 def _space_pixels(steps):
     """Gives the pixels of an image the distance that the convolution that reads it wants, where convolutions alone
     use its memory."""
@@ -368,11 +373,8 @@ def _space_pixels(steps):
         floats = x and step.arguments["layer"]._pixel()
         if not x or floats == x.shape[1] or x.buffer.array is not None or x.buffer.slot:
             continue
-        using, dense = users[id(x.buffer)], channels_last(x.shape)
-        if any(
-            s.kind != "conv2d" or t.shape != x.shape or not t.whole() or not same_order(x.shape, t.strides, dense)
-            for s, t in using
-        ):
+        using = users[id(x.buffer)]
+        if not all(s.kind == "conv2d" and _is_whole_image(t, x.shape) for s, t in using):
             continue
         n, _, *pixels = x.shape
         spaced = x._replace(strides=channels_last((n, floats, *pixels)))

@@ -130,10 +130,7 @@ def profile(session, unfused, arrays, repeat=20):
         gflop = sum(_operations(plan, n) for n in nodes) / 1e9
         kernels = ", ".join(dict.fromkeys(s.kind for s in steps))
         before = sum(plain.get(name, 0) for name in (node.name, *node.fused_from)) if unfused else None
-        inner = {n.output for n in nodes[:-1]}
-        traffic = 4 * sum(
-            math.prod(plan.shapes[v]) for n in nodes for v in (*n.inputs, *n.outputs) if v and v not in inner
-        )
+        traffic = _traffic(plan, nodes)
         rows.append(
             NodeProfile(
                 node.name,
@@ -147,6 +144,12 @@ def profile(session, unfused, arrays, repeat=20):
             )
         )
     return Profile(rows, peak, _bandwidth())
+
+
+def _traffic(plan, nodes):
+    """Bytes that nodes of one kernel read and write; what is between them stays in registers and caches."""
+    inner = {"", *(n.output for n in nodes[:-1])}
+    return 4 * sum(math.prod(plan.shapes[v]) for n in nodes for v in (*n.inputs, *n.outputs) if v not in inner)
 
 
 def _node_times(session, arrays, repeat):

@@ -81,11 +81,7 @@ class _Before:
     def __init__(self, graph, nodes, wanted, known, make):
         producers = {v: n for n in nodes for v in n.outputs if v}
         self.results = [v for v in wanted if v in producers]
-        live, kept = set(self.results), []
-        for node in reversed(nodes):
-            if live.intersection(node.outputs) and any(known[v].data is None for v in node.outputs if v):
-                live.update(v for v in node.reads() if known[v].data is None or v in graph.constants)
-                kept.insert(0, node)
+        kept, live = _needed(graph, nodes, self.results, known)
         self.inputs = [v for v in graph.inputs if v.name in live]
         self.session, self.arena, self.steps, self.report = None, 0, [], []
         if kept:
@@ -97,6 +93,16 @@ class _Before:
         if self.session is None:
             return {}
         return dict(zip(self.results, self.session.run(tuple([env[v.name] for v in self.inputs])), strict=True))
+
+
+def _needed(graph, nodes, results, known):
+    """(the nodes that these results follow from, the names of all that they read and make)."""
+    live, kept = set(results), []
+    for node in reversed(nodes):
+        if live.intersection(node.outputs) and any(known[v].data is None for v in node.outputs if v):
+            live.update(v for v in node.reads() if known[v].data is None or v in graph.constants)
+            kept.append(node)
+    return kept[::-1], live
 
 
 def _is_planned(graph, node, known):

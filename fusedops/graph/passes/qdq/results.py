@@ -82,19 +82,25 @@ def _lookup(context, node, dtype):
     if best is None or context.shape(best[0]) is None or context.shape(best[0]) != context.shape(node.output):
         return False
     value, of, members = best
-    values = {value: np.arange(256, dtype=np.uint8).view(of)}
-    with np.errstate(all="ignore"):
-        for each in sorted((*members, node), key=context.order.get):
-            inputs = [
-                values[v] if v in values else _flat(context.graph.constants[v]) if v else None for v in each.inputs
-            ]
-            (values[each.output],) = evaluate(each, inputs)
-    table = context.add_constant(f"{node.name}.table", values[node.output].astype(dtype))
+    table = context.add_constant(f"{node.name}.table", _table(context, (*members, node), value, of).astype(dtype))
     before, node.op, node.inputs, node.attrs = node.inputs, "Lookup", [value, table], {}
     context.reads_instead(node, before)
     drop(context, before[0])
     context.fused(members, node, passes=2 * len(members), per_element=len(members))
     return True
+
+
+def _table(context, nodes, value, dtype):
+    """What the last of some nodes makes of each byte that `value` may be."""
+    values, last = {value: np.arange(256, dtype=np.uint8).view(dtype)}, value
+    with np.errstate(all="ignore"):
+        for node in sorted(nodes, key=context.order.get):
+            inputs = [
+                values[v] if v in values else _flat(context.graph.constants[v]) if v else None for v in node.inputs
+            ]
+            last = node.output
+            (values[last],) = evaluate(node, inputs)
+    return values[last]
 
 
 def _flat(a):
