@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 ALGORITHMS: dict[str, int] = _core.ALGORITHMS
 LAYOUTS: tuple[str, ...] = ("NCHW", "NHWC")
 LARGEST_SIDE = 7  # of a kernel in use: a longer one of 3 rows, from 3 channels to 3, is taken for 3x3 in another order
-LARGEST: int = (
-    2**31 - 1
-)  # of a kernel's side, a stride, dilation or padding: what is computed of them stays within 64 bits
+# Of a kernel's side, a stride, dilation or padding: what is computed of them stays within 64 bits.
+LARGEST: int = 2**31 - 1
 
 
 def _bias(bias, channels):
@@ -60,10 +59,13 @@ def _kept(activation, parsed):
     return tuple(activation) if isinstance(activation, list) else activation
 
 
+_PACKAGE = __name__.partition(".")[0]
+
+
 def _warn(text):
     """Warns about the line of the user's that led here."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         level, frame = level + 1, frame.f_back
     warnings.warn(text, stacklevel=level)
 
