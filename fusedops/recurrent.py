@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import _core, activations, recurrent_weights
-from .layers import _kept, _Layer, _precision, storage_of, integer, multiplies
+from .layers import _kept, _Layer, _precision, integer, multiplies, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
