@@ -1,20 +1,24 @@
 /* Packing of weights; folding of scales into them. */
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "pack.h"
+
+/* Whether floats stand at an odd address, as those of mapped files may: they are moved there, and not read. */
+static bool is_odd(const float *b) { return (uintptr_t)b % sizeof *b; }
 
 void fo_pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn,
                    float *panel) {
     const ptrdiff_t nr = kn->nr;
     if (n < nr) memset(panel, 0, (size_t)(k * nr) * sizeof *panel);
-    if (bk == 1) {
+    if (bk == 1 && !is_odd(b)) {
         kn->transpose(n, k, b, bn, panel, nr);
     } else if (bn == 1) {
         for (ptrdiff_t p = 0; p < k; p++) memcpy(panel + p * nr, b + p * bk, (size_t)n * sizeof *b);
     } else {
         for (ptrdiff_t p = 0; p < k; p++)
-            for (ptrdiff_t j = 0; j < n; j++) panel[p * nr + j] = b[p * bk + j * bn];
+            for (ptrdiff_t j = 0; j < n; j++) memcpy(panel + p * nr + j, b + p * bk + j * bn, sizeof *b);
     }
 }
 
@@ -100,7 +104,7 @@ void fo_pack_weights(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_we
 void fo_pack_columns(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *b, ptrdiff_t bk, ptrdiff_t bn,
                      float *columns) {
     const ptrdiff_t once = bk == 1 ? k : 1;
-    if (b->type == FO_F32 && bn == 1 && bk != 1) {
+    if (b->type == FO_F32 && bn == 1 && bk != 1 && !is_odd(b->data)) {
         kn->transpose(k, n, b->data, bk, columns, k);
         return;
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import sys
 import warnings
 from operator import index
@@ -12,6 +11,7 @@ import numpy as np
 
 from . import _core, activations
 from .batchnorm import scale_and_bias
+from .mapped import aligned, let_go
 from .streams import ConvolutionStream, TransposedWindows, Windows
 
 if TYPE_CHECKING:
@@ -235,13 +235,11 @@ class Linear(_Layer, _core.LinearPlan):
     array([[0., 0., 2.]], dtype=float32)
     """
 
-    _order: str | None = "K"  # of the copy of w
-
     def __init__(
         self, w: Input, bias: Input | None = None, *, activation: Activation = None, precision: Precision = "float32"
     ) -> None:
         bfloat16 = multiplies(precision)
-        w, bias, parsed = _linear(w, bias, activation, self._order)
+        w, bias, parsed = _linear(w, bias, activation, "K")
         options = {"activation": _kept(activation, parsed), "precision": precision}
         self._arguments = (w, bias if bias is None else bias.copy()), options
         self._pack(w, bias, parsed, bfloat16)
@@ -256,21 +254,16 @@ class Linear(_Layer, _core.LinearPlan):
 
 
 class ConstantLinear(Linear):
-    """A Linear of a network, whose weights nobody changes: they are kept without a copy; those of a mapped file need
-    no memory once they are packed."""
+    """A Linear of a network, whose weights nobody changes: they are kept without a copy, and may stand at odd addresses
+    in a mapped file; those need no memory once they are packed."""
 
-    _order = None
-
-    def _pack(self, w, *others, **options):
-        super()._pack(w, *others, **options)
-        base = w
-        while isinstance(base, np.ndarray):
-            base = base.base
-        base = base.obj if isinstance(base, memoryview) else base
-        if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            first = w.ctypes.data - np.frombuffer(base, np.uint8).ctypes.data
-            start = first // mmap.PAGESIZE * mmap.PAGESIZE
-            base.madvise(mmap.MADV_DONTNEED, start, first + w.nbytes - start)
+    def __init__(self, w, bias=None, *, activation=None, precision="float32"):
+        bias = _bias(_core.widened(bias, "bias", w), w.shape[0])
+        parsed = activations.parse(activation, w.shape[0])
+        self._arguments = (w, bias), {"activation": _kept(activation, parsed), "precision": precision}
+        rounds = multiplies(precision)
+        self._pack(aligned(w) if rounds else w, bias, parsed, rounds)
+        let_go(w)
 
 
 class Conv2d(_Layer, _core.Conv2dPlan):

@@ -42,6 +42,8 @@ def load_onnx(
     ----------
     model : str, path-like, bytes or onnx.ModelProto
         Opset 7 to 21, later ones as long as their operators mean the same, and older ones as far as ONNX converts them.
+        A file of 16 MB and more is mapped, and must stay as it is while the network is used; one of the same name may
+        take its place by renaming.
     fold : bool
         Compute with constants now: batch norm goes into the weights before it.
     fuse : bool

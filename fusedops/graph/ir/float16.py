@@ -25,7 +25,7 @@ _ROUNDED = {float(np.float16(c)): c for c in (2**0.5, 0.5**0.5, (2 / np.pi) ** 0
 def exact_float16(a):
     """float32 values as float16 where none is lost, else None."""
     with np.errstate(over="ignore", invalid="ignore"):
-        for part in a.reshape(-1)[:256], a:  # most arrays tell at once
+        for part in a.ravel("K")[:256], a:  # most arrays tell at once
             half = part.astype(np.float16)
             if not np.array_equal(half.astype(np.float32).view(np.uint32), np.ascontiguousarray(part).view(np.uint32)):
                 return None

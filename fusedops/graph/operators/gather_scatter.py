@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from ... import _core
+from ...mapped import is_odd
 from ..ir.dtypes import ANY, PROGRAM, from_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
@@ -213,9 +214,13 @@ def _read_scatter(r: GraphBuilder, node):
 
 
 def _lower_gather(p: LoweringContext, node):
-    x, i = p.at(node.inputs[0]), p.at(node.inputs[1])
-    axis = node.attrs.get("axis", 0) % len(x.shape)
-    if p.data(node.inputs[1]) is not None and i.shape == ():
+    data, i = p.data(node.inputs[0]), p.at(node.inputs[1])
+    axis = node.attrs.get("axis", 0) % len(p.known[node.inputs[0]].shape)
+    one = p.data(node.inputs[1]) is not None and i.shape == ()
+    if not one and is_odd(data) and axis < data.ndim - 1 and _gather_bytes(p, node, data, axis):
+        return True
+    x = p.at(node.inputs[0])
+    if one:
         at = p.data(node.inputs[1]).item() % x.shape[axis]
         part = along(x, axis, at, 1)
         p.view(
@@ -224,6 +229,18 @@ def _lower_gather(p: LoweringContext, node):
         )
         return True
     return gather(p, node, x, _places(p, node), axis)
+
+
+def _gather_bytes(p: LoweringContext, node, table, axis):
+    """Rows of a table at odd addresses in a mapped file are moved as bytes: the table needs no copy."""
+    y, size = p.result(node.output), table.itemsize
+    if y.strides[-1] != 1:
+        return False
+    strides = *(s * size for s in y.strides[:-1]), 1
+    y = y._replace(shape=(*y.shape[:-1], y.shape[-1] * size), strides=strides, dtype=np.dtype(np.uint8))
+    x = p.constant(table.view(np.uint8), (*table.shape[:-1], table.shape[-1] * size))
+    p.add("gather", node, x=x, indices=_places(p, node), y=y, along=axis, to=x.dtype)
+    return True
 
 
 def gather(p: LoweringContext, node, x, i, axis, single=False):

@@ -103,10 +103,13 @@ def _product_shape(x, n, k):
 
 def _panels(rows):
     """Rows, one a column of the product, as panels (panels, numbers of a column, columns of a panel)."""
-    columns, n = _core.BITS_COLUMNS, len(rows)
-    padded = np.zeros((-(-n // columns) * columns, rows.shape[1]), rows.dtype)
-    padded[:n] = rows
-    return np.ascontiguousarray(padded.reshape(-1, columns, rows.shape[1]).swapaxes(1, 2))
+    columns, (n, k) = _core.BITS_COLUMNS, rows.shape
+    panels, whole = np.empty((-(-n // columns), k, columns), rows.dtype), n // columns
+    panels[:whole] = rows[: whole * columns].reshape(-1, columns, k).swapaxes(1, 2)
+    if n % columns:
+        panels[whole] = 0
+        panels[whole, :, : n % columns] = rows[whole * columns :].T
+    return panels
 
 
 def _rows(panels, n):

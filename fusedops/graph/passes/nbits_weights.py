@@ -7,6 +7,7 @@ import contextlib
 
 import numpy as np
 
+from ...mapped import let_go
 from ..inference.shape_inference import infer_node
 from ..ir.explanation import Fusion
 from ..ir.graph import Node
@@ -63,6 +64,7 @@ def _pack(context, node, done):
         order = None if order is None else in_blocks(node, order)
         q, scales, zero_points = (graph.constant(node, i) for i in range(1, 4))
         arrays = packed(node, q, scales, zero_points, order)
+        let_go(q)
         done[key] = (
             [context.add_constant(f"{name or node.name}.packed", a) for name, a in zip(names, arrays, strict=True)],
             order,

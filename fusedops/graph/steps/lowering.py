@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from ... import _core, activations
+from ...mapped import aligned
 from ..ir.dtypes import PROGRAM
 from ..ir.symbolic import Deferred, is_symbolic, typed
 from .caches import kept
@@ -54,7 +55,9 @@ class LoweringContext:
         if value not in self.tensors and not self._computed(value):
             dtype = self.known[value].dtype
             data = typed(self.known[value].data, dtype)
-            self.tensors[value] = self.constant(data, data.shape, dtype) if is_symbolic(data) else self._known(data)
+            self.tensors[value] = (
+                self.constant(data, data.shape, dtype) if is_symbolic(data) else self._known(value, data)
+            )
         return self.tensors[value]
 
     def _computed(self, value):
@@ -74,12 +77,15 @@ class LoweringContext:
         self.tensors = tensors
         return False
 
-    def _known(self, data):
-        """The tensor of a constant. Of one that was broadcast, what it was made of is in memory."""
+    def _known(self, value, data):
+        """The tensor of a constant. Of one that was broadcast, what it was made of is in memory; of one at an odd
+        address in a mapped file, a copy for all plans."""
         once = data[
             tuple(slice(0, 1) if not step and n > 1 else slice(None) for n, step in zip(data.shape, data.strides))
         ]
         once = np.ascontiguousarray(once).reshape(once.shape)  # NumPy gives a scalar an axis here
+        if not once.flags.aligned:
+            once = self.layer(("aligned", value), lambda: aligned(once))
         return broadcast(self.constant(once, once.shape), data.shape)
 
     @staticmethod

@@ -10,9 +10,11 @@ import numpy as np
 
 from .... import extras
 from ...operators import early_onnx
-from . import records
+from . import inline_weights, records
 
 OPSETS = range(7, 29)
+MAPPED = 1 << 24  # bytes of a file from which on it is mapped; others are read, and may be written again at once
+SMALL = 1 << 20  # bytes of an array that is copied where its elements are not aligned
 
 
 def import_onnx():
@@ -25,18 +27,15 @@ def import_onnx():
 
 
 def parse(onnx, model):
-    """(its records, its opset, whether ONNX brought it up to that, the files with data of tensors by their location) of
-    a path, bytes or a ModelProto."""
+    """(its records, its opset, whether ONNX brought it up to that, what holds data of tensors by its location) of a
+    path, bytes or a ModelProto."""
     path = None if isinstance(model, (bytes, bytearray, memoryview, onnx.ModelProto)) else os.fspath(model)
     what = "the model" if path is None else repr(path)
     with _one_error(onnx, what):
-        if path is not None:
-            proto = onnx.load(path, load_external_data=False)
-        else:
-            proto = model if isinstance(model, onnx.ModelProto) else onnx.load_model_from_string(bytes(model))
+        proto, own = _message(onnx, model, path)
         found = records.Model(proto)
         _check(onnx, found)
-    files = _outside(onnx, found, path)
+    files = _outside(onnx, found, path, own)
     if found.opset is None:
         raise ValueError(
             "the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone"
@@ -45,6 +44,25 @@ def parse(onnx, model):
         _take_in(onnx, found, files)
         return records.Model(_upgraded(onnx, proto, found.opset)), OPSETS[0], True, {}
     return found, found.opset, False, files
+
+
+def _message(onnx, model, path):
+    """(the ModelProto, the bytes that large data is left in)."""
+    if isinstance(model, onnx.ModelProto):
+        return model, b""
+    own = contents(path) if path is not None else bytes(model)
+    without = inline_weights.without_data(own)
+    if without is not None:
+        return onnx.load_model_from_string(without), own
+    return (onnx.load_model_from_string(own) if path is None else onnx.load(path, load_external_data=False)), b""
+
+
+def contents(path):
+    """The bytes of a file; those of a large one take memory as they are read, which can be let go."""
+    with open(path, "rb") as f:
+        if os.fstat(f.fileno()).st_size < MAPPED:
+            return f.read()
+        return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 @contextlib.contextmanager
@@ -77,12 +95,17 @@ def _check(onnx, model):
     current = functools.cache(functools.partial(_is_current, onnx, model))
     for graph in model.graph.all():
         for node in graph.nodes:
-            if not node.nested and current(node.key):
+            if not node.nested and current(node.key) and not _has_data_outside(node):
                 proto = node.proto
                 if proto.domain != node.domain:
                     proto = onnx.NodeProto.FromString(proto.SerializeToString())
                     proto.domain = node.domain  # which the checker knows by one name
                 onnx.checker.check_node(proto, context)
+
+
+def _has_data_outside(node):
+    """Whether a tensor of a node, which the checker would look for, has its data elsewhere."""
+    return any(a.is_tensor and a.proto.t.data_location for a in node.attributes)
 
 
 def _is_current(onnx, model, key):
@@ -97,16 +120,18 @@ def _is_current(onnx, model, key):
     )
 
 
-def _outside(onnx, model, path):
-    """{location: path} of the files with data of tensors, which must be in the model's folder, or in that of the file
-    it links to."""
-    folder, found = os.path.dirname(os.path.abspath(path or "")), {}
+def _outside(onnx, model, path, own):
+    """{location: bytes} of what holds data of tensors: the model's own bytes, or files in its folder or in that of the
+    file it links to."""
+    folder, found = os.path.dirname(os.path.abspath(path or "")), {inline_weights.OWN: own}
     roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path or ""))}
     for tensor in model.outside:
-        if path is None:
-            raise ValueError(f"the data of tensor {tensor.name!r} lies in another file: load the model by its path")
         with _one_error(onnx, repr(path)):
             location = onnx.external_data_helper.ExternalDataInfo(tensor).location
+        if location in found:
+            continue
+        if path is None:
+            raise ValueError(f"the data of tensor {tensor.name!r} lies in another file: load the model by its path")
         there = os.path.realpath(os.path.join(folder, location))
         if os.path.isabs(location) or not any(os.path.commonpath([root, there]) == root for root in roots):
             raise ValueError(
@@ -117,39 +142,32 @@ def _outside(onnx, model, path):
             raise FileNotFoundError(
                 f"{path!r} has its weights in another file, {location!r}, which is not there: put it next to the model"
             )
-        found[location] = there
+        found[location] = contents(there)
     return found
 
 
-def read_outside(onnx, tensor, path, dtype=None, mapped=None):
-    """The data of a tensor from another file: as an array where its dtype is that of an element, else as bytes. A
-    message has room for 2 GB; such an array has no second copy in one. `mapped` has the
-    files that are mapped, of which arrays are views where they are aligned in it."""
+def read_outside(onnx, tensor, files, dtype=None):
+    """The data of a tensor that lies in `files`: as an array where its dtype is that of an element, else as bytes. A
+    message has room for 2 GB; such an array is a view, which may have its elements at odd addresses."""
     info = onnx.external_data_helper.ExternalDataInfo(tensor)
-    with open(path, "rb") as f:
-        size, offset = os.fstat(f.fileno()).st_size, info.offset or 0
-        length = size - offset if info.length is None else info.length
-        if not 0 <= offset <= offset + length <= size:
-            raise ValueError(f"bytes {offset} to {offset + length} of {info.location!r}, which has {size}")
-        f.seek(offset)
-        if dtype is None:
-            return f.read(length)
-        if length != dtype.itemsize * math.prod(tensor.dims):
-            raise ValueError(f"{length} bytes for the shape {tuple(tensor.dims)} of {dtype}")
-        if length and offset % dtype.itemsize == 0:
-            if path not in mapped:
-                mapped[path] = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-            return np.frombuffer(mapped[path], dtype, length // dtype.itemsize, offset).reshape(tuple(tensor.dims))
-        data = np.empty(tuple(tensor.dims), dtype)
-        f.readinto(data.reshape(-1).view(np.uint8).data)
-        return data
+    data, offset = files[info.location], info.offset or 0
+    length = len(data) - offset if info.length is None else info.length
+    if not 0 <= offset <= offset + length <= len(data):
+        where = "the file" if info.location == inline_weights.OWN else repr(info.location)
+        raise ValueError(f"bytes {offset} to {offset + length} of {where}, which has {len(data)}")
+    if dtype is None:
+        return data[offset : offset + length]
+    if length != dtype.itemsize * math.prod(tensor.dims):
+        raise ValueError(f"{length} bytes for the shape {tuple(tensor.dims)} of {dtype}")
+    a = np.frombuffer(data, dtype, length // dtype.itemsize, offset) if length else np.empty(0, dtype)
+    a = a.reshape(tuple(tensor.dims))
+    return a.copy() if not a.flags.aligned and length < SMALL else a
 
 
 def _take_in(onnx, model, files):
     """Reads the data of tensors from other files into the messages."""
     for tensor in model.outside:
-        location = onnx.external_data_helper.ExternalDataInfo(tensor).location
-        tensor.raw_data = read_outside(onnx, tensor, files[location])
+        tensor.raw_data = read_outside(onnx, tensor, files)
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
 

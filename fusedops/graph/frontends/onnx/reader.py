@@ -109,7 +109,7 @@ class _Library:
         self.defaults = not 0 < model.ir_version < 4  # older files have to list every weight as an input
         self.files, self.onnx, self.opset, self.domains = files, onnx, opset, model.opsets | {"": opset}
         self.functions, unknown, self.orders, self.graph = model.functions, {}, {}, model.graph
-        self.int4_constants, self.mapped = {}, {}  # constants of 4 bits by their ids; files by their names
+        self.int4_constants = {}  # constants of 4 bits by their ids
         self._collect(model.graph, opset, unknown, set())
         if unknown:
             listed = "; ".join(
@@ -280,11 +280,10 @@ class _Reader(GraphBuilder):
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
 
     def outside(self, tensor):
-        """The array of a tensor whose data is in another file."""
-        file = self.library.files[self.onnx.external_data_helper.ExternalDataInfo(tensor).location]
+        """The array of a tensor whose data is outside the message."""
         if tensor.data_type in _PLAIN and sys.byteorder == "little":
-            return read_outside(self.onnx, tensor, file, _PLAIN[tensor.data_type].dtype, self.library.mapped)
-        data = read_outside(self.onnx, tensor, file)
+            return read_outside(self.onnx, tensor, self.library.files, _PLAIN[tensor.data_type].dtype)
+        data = read_outside(self.onnx, tensor, self.library.files)
         return self.array(
             self.onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
         )

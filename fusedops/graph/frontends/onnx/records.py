@@ -34,15 +34,15 @@ def _hold(outside, tensor):
 class Attribute:
     """`value` where the type is one of VALUES; `ref` is the attribute of the function around it that it is."""
 
-    __slots__ = "graph", "graphs", "name", "proto", "ref", "type", "value"
+    __slots__ = "graph", "graphs", "is_tensor", "name", "proto", "ref", "type", "value"
 
     def __init__(self, proto, outside):
         self.proto, self.name, self.ref, self.type = proto, proto.name, proto.ref_attr_name, proto.type
-        self.value, self.graph = None, None
+        self.value, self.graph, self.is_tensor = None, None, self.type == _TENSOR
         self.graphs: Sequence[Graph] = ()
         if self.type in VALUES:
             self.value = VALUES[self.type](proto)
-        elif self.type == _TENSOR:
+        elif self.is_tensor:
             _hold(outside, proto.t)
         else:
             single = proto.HasField("g")

@@ -1,0 +1,31 @@
+"""Arrays in mapped files: constants that need memory only while they are read, and may lie at odd addresses."""
+
+import mmap
+
+import numpy as np
+
+
+def is_odd(a):
+    """Whether elements stand one after the other at odd addresses."""
+    return isinstance(a, np.ndarray) and a.flags.c_contiguous and not a.flags.aligned
+
+
+def aligned(a):
+    """An array whose elements kernels can read: itself, or a copy in the order that it has in memory."""
+    if a.flags.aligned:
+        return a
+    copy = a.copy("K")
+    let_go(a)
+    return copy
+
+
+def let_go(a):
+    """Gives back the memory that a mapped file took for an array: what is read again comes from the file."""
+    base = a
+    while isinstance(base, np.ndarray):
+        base = base.base
+    base = base.obj if isinstance(base, memoryview) else base
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and a.nbytes:
+        first = a.ctypes.data - np.frombuffer(base, np.uint8).ctypes.data
+        page = first // mmap.PAGESIZE * mmap.PAGESIZE
+        base.madvise(mmap.MADV_DONTNEED, page, first + a.nbytes - page)
