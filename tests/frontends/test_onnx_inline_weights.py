@@ -39,6 +39,15 @@ def same(proto, tmp_path, *arrays):
     return found[0]
 
 
+@pytest.fixture
+def plain(rng):
+    """A model of one large weight, as bytes."""
+    w = rng.standard_normal((200, 300), np.float32)
+    proto = parse_model(f"{HEAD} g (float[2, 200] x) => (float[2, 300] y) {{ y = MatMul(x, w) }}")
+    proto.graph.initializer.extend(initializers(w=w))
+    return proto.SerializeToString()
+
+
 @pytest.mark.parametrize("shift", range(4))
 @pytest.mark.parametrize("rows", [False, True])
 def test_products_of_weights_at_any_address(rng, isa, shift, rows, tmp_path):
@@ -133,6 +142,16 @@ def test_numbers_of_4_bits_and_bfloat16(rng, tmp_path):
     np.testing.assert_array_equal(y, np.concatenate([numbers, wide.view(np.float32)]).astype(np.float32))
 
 
+def test_a_tensor_that_says_it_is_inside(plain):
+    """As some exporters write it, behind the data."""
+    proto = onnx.load_model_from_string(plain)
+    w = proto.graph.initializer[0]
+    w.data_location = TensorProto.DEFAULT
+    assert w.HasField("data_location") and without_data(proto.SerializeToString())
+    x = np.ones((2, 200), np.float32)
+    np.testing.assert_array_equal(fo.load_onnx(proto.SerializeToString())(x), fo.load_onnx(plain)(x))
+
+
 def test_an_old_opset(rng, tmp_path):
     """ONNX brings such models up, with their weights in the message."""
     w = rng.standard_normal((200, 300), np.float32)
@@ -152,15 +171,6 @@ def test_a_file_of_text_is_read(tmp_path):
 
 
 # ---- damage ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def plain(rng):
-    """A model of one large weight, as bytes."""
-    w = rng.standard_normal((200, 300), np.float32)
-    proto = parse_model(f"{HEAD} g (float[2, 200] x) => (float[2, 300] y) {{ y = MatMul(x, w) }}")
-    proto.graph.initializer.extend(initializers(w=w))
-    return proto.SerializeToString()
 
 
 def outcome(model, x):

@@ -32,18 +32,19 @@ def without_data(model):
 
 def _pieces(data, start, end, message):
     """The bytes of a message, with others in place of large data."""
-    pieces, kept = [], start
+    pieces, behind, kept = [], [], start  # of a field that comes twice the last one counts
     for number, at, value, stop in _long_fields(data, start, end):
         inner = _INSIDE[message].get(number)
         if inner == _DATA:
-            pieces += [data[kept:at], _reference(value, stop - value)]
+            pieces.append(data[kept:at])
+            behind = [_reference(value, stop - value)]
             kept = stop
         elif inner:
             parts = _pieces(data, value, stop, inner)
             if len(parts) > 1:
                 pieces += [data[kept:at], _field(number, b"".join(parts))]
                 kept = stop
-    return [*pieces, data[kept:end]]
+    return [*pieces, data[kept:end], *behind]
 
 
 def _long_fields(data, start, end):
