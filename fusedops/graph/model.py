@@ -18,12 +18,11 @@ from .passes.optimizer import optimize
 from .planner import leftovers
 from .quantization.quantizer import Options, is_quantized, quantize
 from .quantization.weights import quantize_weights
-from .runtime import profiler
+from .runtime import merged_decoder, profiler
 from .runtime.arguments import in_order, shape_of, with_inputs
 from .runtime.decoder import Decoder
 from .runtime.kept_state import KeptState
 from .runtime.session import Session
-from .steps.caches import caches_of
 
 if TYPE_CHECKING:
     import os
@@ -86,7 +85,7 @@ class Model:
         self._random = RandomNumbers(options.seed) if draws(graph) else None
         if self._random is not None:
             self._run = partial(self._random.call, self._run)
-        self._decoding = None
+        self._decoding = self._first_call = None
 
     @property
     def inputs(self) -> list[Value]:
@@ -402,7 +401,8 @@ class Model:
 
         Caches are the inputs that come back as an output with more rows behind them: the past of a
         `GroupQueryAttention`, or what a `Concat` puts before new rows. They are found by what the network does, not by
-        names. No call copies them, and a length that was never seen costs what a known one costs.
+        names. No call copies them, and a length that was never seen costs what a known one costs. Of two branches in
+        one file, which optimum merges, the first call takes the one without a past.
 
         Parameters
         ----------
@@ -434,16 +434,8 @@ class Model:
         """
         capacity = integer(capacity, "capacity")
         if self._decoding is None:
-            caches = caches_of(self._graph)
-            if not caches:
-                raise ValueError(
-                    "no input of the network comes back as an output with more rows behind it: it has no caches"
-                )
-            own = self._session
-            self._decoding = Session(
-                self._graph, self._options, layers=own.layers, subgraphs=own.subgraphs, caches=caches
-            )
-        return Decoder(self._decoding, capacity, self._random)
+            self._decoding, self._first_call = merged_decoder.sessions(self._session)
+        return Decoder(self._decoding, self._first_call, capacity, self._random)
 
     def quantize(
         self,

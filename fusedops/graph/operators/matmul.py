@@ -10,6 +10,7 @@ from ..ir.float16 import as_float16_weights
 from ..ir.graph import Node, unique
 from ..ir.graph_builder import GraphBuilder
 from ..steps.lowering import LoweringContext
+from ..steps.prepared import OfConstants
 from ..steps.tensor import broadcast, broadcast_shapes, reshaped, row_major, transposed
 from .conv import constant_weights
 from .schema import Inference, Kernel, NumPyOnly, Operator
@@ -90,18 +91,19 @@ def _lower_linear(p: LoweringContext, node):
     if weights is None:
         return False
     layer = p.layer(
-        _key(node), lambda: ConstantLinear(*as_float16_weights(weights[0]), *weights[1:], activation=node.activation)
+        _key(node, weights),
+        lambda: ConstantLinear(*as_float16_weights(weights[0]), *weights[1:], activation=node.activation),
     )
     add_linear(p, node, layer, weights[0].shape[1])
     return True
 
 
-def _key(node):
+def _key(node, weights):
     """The key of a prepared product: nodes with the same constants share one."""
     kind, *parameters = node.activation if isinstance(node.activation, tuple) else (node.activation,)
     if not all(isinstance(a, (int, float)) for a in parameters):
         return node.name  # a slope for each channel
-    return ("Linear", *node.inputs[1:3], kind, *parameters)
+    return OfConstants(("Linear", kind, *parameters), *weights)
 
 
 def add_linear(p: LoweringContext, node, layer, k, rounds=False):

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from .merged_decoder import FirstCall
 
+_NOTHING = np.empty(0)
 _MASKS, _POSITIONS = ("attention_mask", "mask"), ("position_ids", "positions")
 
 
@@ -42,11 +44,17 @@ class Decoder:
         The inputs that are kept, by their names: views, which a later call may leave behind.
     """
 
-    def __init__(self, session: Any, capacity: int, random: Any = None) -> None:
+    def __init__(self, session: Any, first: FirstCall | None, capacity: int, random: Any = None) -> None:
         graph, self._session, self._room, self._tokens = session.graph, session, _room(capacity), 0
         self._own = {c.input: c for c in session.caches}
-        self._inputs = [v for i, v in enumerate(graph.inputs) if i not in self._own]
-        made = {c.output for c in session.caches}
+        self._first = first
+        self._kept: dict[int, Any] = {}  # other inputs than caches that follow from the first call
+        hidden, made = {*self._own}, {c.output for c in session.caches}
+        if first is not None:
+            hidden |= {first.condition, *first.kept}
+            made |= {*first.kept.values()}
+        self._numbers = [i for i in range(len(graph.inputs)) if i not in hidden]
+        self._inputs = [graph.inputs[i] for i in self._numbers]
         self._results = [i for i in range(len(graph.outputs)) if i not in made]
         self._buffers: list[Any] = []
         self._random = random
@@ -87,13 +95,42 @@ class Decoder:
             raise ValueError(f"the decoder takes {', '.join(v.name for v in self._inputs)}, not {', '.join(unknown)}")
         arrays = [given[v.name] for v in self._inputs if v.name in given]
         arrays = [checked(x, v) for x, v in with_inputs(self._inputs, arrays)]
-        shapes, new = self._shapes(arrays), next((x.shape[1] for x in arrays if x.ndim > 1), 0)
+        if self._first is not None and not self._tokens:
+            return self._begin(arrays)
+        slots = self._kept | dict(zip(self._numbers, arrays, strict=True))
+        shapes, new = self._shapes(slots), next((x.shape[1] for x in arrays if x.ndim > 1), 0)
         self._grow(self._tokens + new)  # a guess, which saves planning twice
-        plan, arenas, total = self._plan(shapes, arrays)
+        plan, arenas, total = self._plan(shapes, slots)
         if self._grow(total):
-            plan, arenas, _ = self._plan(shapes, arrays)
+            plan, arenas, _ = self._plan(shapes, slots)
         self._make_room(shapes)
-        return self._run(plan, arenas, arrays, total)
+        return self._run(plan, arenas, slots, total)
+
+    def _begin(self, arrays):
+        """The first call of a merged decoder, by the branch that makes the caches."""
+        first, inputs = self._first, self._session.graph.inputs
+        slots = dict(zip(self._numbers, arrays, strict=True))
+        slots[first.condition] = self._condition(first.value)
+        sizes = self._sizes(slots)
+        for i in (*self._own, *first.kept):
+            shape = [n if isinstance(n, int) else sizes.get(n, 0) for n in inputs[i].shape or ()]
+            slots[i] = np.empty(shape, inputs[i].dtype)
+        given = tuple(slots[i] for i in range(len(inputs)))
+        made = first.session.run(given) if self._random is None else self._random.call(first.session.run, given)
+        shapes = {c.input: made[c.output].shape for c in self._own.values()}
+        (total,) = {shapes[i][c.axis] for i, c in self._own.items()}
+        self._grow(total)
+        self._make_room(shapes)
+        for buffer, cache in zip(self._buffers, self._session.caches, strict=True):
+            self._view(buffer, cache, total)[...] = made[cache.output]
+        self._kept = {i: made[output] for i, output in first.kept.items()}
+        self._kept[first.condition] = self._condition(not first.value)
+        self._tokens = total
+        return self._returned(made)
+
+    def _condition(self, value):
+        v = self._session.graph.inputs[self._first.condition]
+        return np.full([n if isinstance(n, int) else 1 for n in v.shape or ()], value, v.dtype)
 
     def _grow(self, total):
         """Whether there is more room from now on, as so many tokens do not leave any."""
@@ -118,19 +155,22 @@ class Decoder:
                 given[v.name] = np.broadcast_to(np.arange(self._tokens, all_, dtype=v.dtype), (batch, new))
         return given
 
-    def _shapes(self, arrays):
-        """The shapes of all inputs of the network: those of caches follow from the tokens in them, and from the sizes
-        that others have under the same names."""
-        sizes = {
+    def _sizes(self, slots):
+        """The sizes of open axes that inputs say, by their names."""
+        return {
             name: n
-            for x, v in zip(arrays, self._inputs, strict=True)
-            for n, name in zip(x.shape, v.shape or (), strict=False)
+            for i, x in slots.items()
+            for n, name in zip(x.shape, self._session.graph.inputs[i].shape or (), strict=False)
             if isinstance(name, str)
         }
-        rest, shapes = iter(arrays), []
+
+    def _shapes(self, slots):
+        """The shapes of all inputs of the network: those of caches follow from the tokens in them, and from the sizes
+        that others have under the same names."""
+        sizes, shapes = self._sizes(slots), []
         for i, v in enumerate(self._session.graph.inputs):
-            if i not in self._own:
-                shapes.append(next(rest).shape)
+            if i in slots:
+                shapes.append(slots[i].shape)
                 continue
             shape = [n if isinstance(n, int) else sizes.get(n) for n in v.shape]
             shape[self._own[i].axis] = self._tokens
@@ -152,10 +192,9 @@ class Decoder:
                         "truncate() begins anew"
                     )
 
-    def _plan(self, shapes, arrays):
+    def _plan(self, shapes, slots):
         """(plan, arenas, tokens behind the call) for caches with the room that there is."""
-        rest = iter(arrays)
-        values = [np.empty(0) if i in self._own else next(rest) for i in range(len(shapes))]
+        values = [slots.get(i, _NOTHING) for i in range(len(shapes))]
         plan, arenas = self._session.plan(shapes, values, (self._room,))
         if plan.segmented:
             raise ValueError("the network has shapes that depend on values: call the model with its caches")
@@ -181,20 +220,22 @@ class Decoder:
     def _view(buffer, cache, tokens):
         return buffer[(slice(None),) * cache.axis + (slice(tokens),)]
 
-    def _run(self, plan, arenas, arrays, total):
-        rest, buffers = iter(arrays), {c.input: b for c, b in zip(self._session.caches, self._buffers, strict=True)}
-        slots = [buffers[i] if i in buffers else next(rest) for i in range(len(self._session.graph.inputs))]
+    def _run(self, plan, arenas, slots, total):
         given = [None] * len(plan.outputs)
-        for cache in self._own.values():
-            given[cache.output] = buffers[cache.input]
+        for cache, buffer in zip(self._session.caches, self._buffers, strict=True):
+            slots[cache.input] = given[cache.output] = buffer
+        arrays = [slots[i] for i in range(len(slots))]
         arena, *results = working_memory(plan, arenas, given)
         try:
             if self._random is None:
-                plan.run((arena, *slots, *results))
+                plan.run((arena, *arrays, *results))
             else:
-                self._random.call(plan.run, (arena, *slots, *results))
+                self._random.call(plan.run, (arena, *arrays, *results))
         finally:
             arenas.append(arena)
         self._tokens = total
+        return self._returned(results)
+
+    def _returned(self, results):
         found = tuple(results[i] for i in self._results)
         return found[0] if len(found) == 1 else found

@@ -16,6 +16,7 @@ from ..ir.subgraph import DataDependentShape, decisions, inlined
 from ..ir.symbolic import SYMBOLIC_ERRORS, Conditions, ShapeEnv
 from ..passes.optimizer import optimize
 from ..planner.plan import SymbolicPlan, batch_of
+from ..steps.prepared import Prepared
 from ..steps.tensor import working_memory
 from . import destinations, segments
 from .arguments import checked, with_inputs
@@ -49,8 +50,10 @@ class Session:
         What is done to a branch that takes the place of its node, and the precision of all.
     inner : bool
         A graph inside a node, which takes inputs of any shape.
-    layers : dict, optional
-        Prepared layers by the names of their nodes, shared with another session.
+    layers : Prepared, optional
+        Prepared layers, shared with another session of the graph.
+    shared : WeakValueDictionary, optional
+        Prepared layers of constants, shared with sessions of other graphs.
     subgraphs : Subgraphs, optional
         The sessions of graphs inside nodes, shared with another session.
     caches : list of Cache, optional
@@ -62,9 +65,14 @@ class Session:
         Symbolic plans that could not be made, as an operator takes plain ints alone: each new size is planned anew.
     """
 
-    def __init__(self, graph, options=BuildOptions(), *, inner=False, layers=None, subgraphs=None, caches=()):
-        self.graph, self.options, self.inner, self.layers = graph, options, inner, {} if layers is None else layers
-        self.subgraphs = subgraphs or Subgraphs(partial(Session, options=options, inner=True))
+    def __init__(
+        self, graph, options=BuildOptions(), *, inner=False, layers=None, shared=None, subgraphs=None, caches=()
+    ):
+        self.graph, self.options, self.inner = graph, options, inner
+        self.layers = Prepared(shared) if layers is None else layers
+        self.subgraphs = subgraphs or Subgraphs(
+            partial(Session, options=options, inner=True, shared=self.layers.shared)
+        )
         self._plans, self._arenas, self._calls, self._lock = {}, deque(), count(), Lock()
         _sessions.add(self)
         self.shape_inputs, self._branching = set(shape_inputs(graph, inner)), any(n.op == "If" for n in graph.nodes)
@@ -177,7 +185,7 @@ class Session:
             if decided and capacity:
                 raise ValueError("a network with branches keeps no caches: call the model with them")
             if decided:  # the plan is kept here alone
-                inner = self._with_branches(decided)
+                inner = self.with_branches(decided)
                 values = {name: x for name, x in values.items() if name in inner.shape_inputs}
                 return inner._new_plan(shapes, values, threads, arrays, capacity)
             return self._concrete_plan(shapes, values, threads, capacity), self._arenas
@@ -276,13 +284,19 @@ class Session:
         """The session of some of the nodes."""
         return Session(graph, self.options, inner=self.inner, layers=self.layers, subgraphs=self.subgraphs)
 
-    def _with_branches(self, decided):
+    def keeping(self, caches):
+        """The session of the same network that keeps these caches."""
+        return Session(
+            self.graph, self.options, inner=self.inner, layers=self.layers, subgraphs=self.subgraphs, caches=caches
+        )
+
+    def with_branches(self, decided):
         """The session with these branches in the place of their nodes."""
         key = tuple((n.name, branch) for n, branch in decided.items())
         if key not in self._branches:
             graph = inlined(self.graph, decided).copy()
             optimize(graph, fold=self.options.fold, fuse=self.options.fuse, disabled=self.options.disabled)
-            self._branches[key] = Session(graph, self.options, inner=self.inner)
+            self._branches[key] = Session(graph, self.options, inner=self.inner, shared=self.layers.shared)
         return self._branches[key]
 
 

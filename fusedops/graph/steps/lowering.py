@@ -9,6 +9,7 @@ from ...mapped import aligned
 from ..ir.dtypes import PROGRAM
 from ..ir.symbolic import Deferred, is_symbolic, typed
 from .caches import kept
+from .prepared import OfConstants
 from .step import Step
 from .tensor import Buffer, TensorView, broadcast, channels_last, folded, in_order_of, reshaped, row_major, same_order
 
@@ -55,9 +56,7 @@ class LoweringContext:
         if value not in self.tensors and not self._computed(value):
             dtype = self.known[value].dtype
             data = typed(self.known[value].data, dtype)
-            self.tensors[value] = (
-                self.constant(data, data.shape, dtype) if is_symbolic(data) else self._known(value, data)
-            )
+            self.tensors[value] = self.constant(data, data.shape, dtype) if is_symbolic(data) else self._known(data)
         return self.tensors[value]
 
     def _computed(self, value):
@@ -77,7 +76,7 @@ class LoweringContext:
         self.tensors = tensors
         return False
 
-    def _known(self, value, data):
+    def _known(self, data):
         """The tensor of a constant. Of one that was broadcast, what it was made of is in memory; of one at an odd
         address in a mapped file, a copy for all plans."""
         once = data[
@@ -85,7 +84,7 @@ class LoweringContext:
         ]
         once = np.ascontiguousarray(once).reshape(once.shape)  # NumPy gives a scalar an axis here
         if not once.flags.aligned:
-            once = self.layer(("aligned", value), lambda: aligned(once))
+            once = self.layer(OfConstants("aligned", once), lambda: aligned(once))
         return broadcast(self.constant(once, once.shape), data.shape)
 
     @staticmethod
@@ -229,6 +228,4 @@ class LoweringContext:
     def layer(self, key, make):
         """The prepared layer of a node, whose name is the key, of a block or of constants: made once, shared by the
         plans of all shapes."""
-        if key not in self.layers:
-            self.layers[key] = make()
-        return self.layers[key]
+        return self.layers.layer(key, make)

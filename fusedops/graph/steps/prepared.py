@@ -1,0 +1,41 @@
+"""Layers that are prepared once, for the plans of all shapes and for all graphs that have the same constants."""
+
+from weakref import WeakValueDictionary
+
+
+class OfConstants:
+    """The key of a layer that constants and options decide on: arrays of the same memory are equal. It keeps them."""
+
+    __slots__ = "_arrays", "_what"
+
+    def __init__(self, what, *arrays):
+        self._arrays = arrays
+        self._what = what, *(a if a is None else (_address(a), a.shape, a.strides, a.dtype.str) for a in arrays)
+
+    def __hash__(self):
+        return hash(self._what)
+
+    def __eq__(self, other):
+        return isinstance(other, OfConstants) and self._what == other._what
+
+
+def _address(a):
+    return a.__array_interface__["data"][0]
+
+
+class Prepared(dict):
+    """Layers by the names of their nodes, of blocks or by their constants; `shared` has those of constants, which other
+    graphs take, too, while anybody uses them."""
+
+    def __init__(self, shared=None):
+        super().__init__()
+        self.shared = WeakValueDictionary() if shared is None else shared
+
+    def layer(self, key, make):
+        """The layer with this key, which is made where there is none."""
+        if key not in self:
+            made = self.shared.get(key) if isinstance(key, OfConstants) else None
+            self[key] = make() if made is None else made
+            if isinstance(key, OfConstants):
+                self.shared[key] = self[key]
+        return self[key]
