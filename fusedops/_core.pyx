@@ -179,6 +179,27 @@ cpdef ndarray as_array(object x, str name):
                     + (f"pass {name}.cpu()" if hasattr(x, "cpu") else f"move {name} there first"))
 
 
+cpdef bint is_plain(x, dtype, tuple shape):
+    """Whether x is an array of this dtype as kernels read it, contiguous, and of this shape, in which None or a name is
+    any size; None: of any shape."""
+    cdef ndarray a
+    cdef int d
+    if not cnp.PyArray_CheckExact(x):
+        return False
+    a = x
+    if a.dtype is not dtype or not cnp.PyArray_ISCARRAY_RO(a):
+        return False
+    if shape is None:
+        return True
+    if len(shape) != cnp.PyArray_NDIM(a):
+        return False
+    for d in range(cnp.PyArray_NDIM(a)):
+        size = shape[d]
+        if isinstance(size, int) and <Py_ssize_t>size != cnp.PyArray_DIM(a, d):
+            return False
+    return True
+
+
 cpdef tuple plain_shapes(tuple arrays):
     """The shapes of arrays that programs read as they lie, contiguous ones of float32; None where there are others."""
     for x in arrays:

@@ -191,11 +191,13 @@ cdef class Program:
     cdef fo_step *steps
     cdef Py_ssize_t count, room
     cdef readonly list names
-    cdef list kept  # layers, constants and activations whose memory the steps point to
+    cdef list kept  # layers, constants and activations whose memory the step points to that comes next
+    cdef list held  # the same of each step
     cdef int slots
+    cdef tuple given  # what a template filled it with: values, offsets, constants, options, idle
 
     def __cinit__(self):
-        self.names, self.kept = [], []
+        self.names, self.kept, self.held = [], [], []
 
     def __dealloc__(self):
         fo_program_release(self.steps, self.count)
@@ -239,6 +241,16 @@ cdef class Program:
         fo_program_prepare(&self.steps[self.count])
         self.count += 1
         self.names.append(name)
+        self.held.append(self.kept)
+        self.kept = []
+        return 0
+
+    cdef int take(self, Program other) except -1:
+        """Adds the next step as another program has it, which must own no memory."""
+        self.steps[self.count] = other.steps[self.count]
+        self.names.append(other.names[self.count])
+        self.held.append(other.held[self.count])
+        self.count += 1
         return 0
 
     cdef int reserve(self, Py_ssize_t count) except -1:

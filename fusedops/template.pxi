@@ -168,9 +168,11 @@ cdef class ProgramTemplate:
         """As Program.repeat, for the steps so far."""
         self.sections.append((first, len(self.kinds), repeats))
 
-    def program(self, ndarray values, ndarray offsets, list constants, list options, bytearray idle, Py_ssize_t before):
+    def program(self, ndarray values, ndarray offsets, list constants, list options, bytearray idle, Py_ssize_t before,
+                Program like=None):
         """The Program for these values of formulas, offsets of buffers, constants, and options of each step; without
-        the steps that are idle, the first of which is number `before` there."""
+        the steps that are idle, the first of which is number `before` there. `like` is one for other values, whose
+        steps are taken where they are the same."""
         cdef Program p = Program()
         cdef tensor t[MAX_TENSORS]
         cdef StepKind k
@@ -180,19 +182,54 @@ cdef class ProgramTemplate:
         cdef const int64_t *v = <const int64_t *>cnp.PyArray_DATA(values)
         cdef const int64_t *at = <const int64_t *>cnp.PyArray_DATA(offsets)
         cdef Py_ssize_t step = 0
+        p.given = values, offsets, constants, options, idle
+        if like is not None and (like.given is None or like.given[4] != idle):
+            like = None
         p.reserve(len(self.kinds))
+        p.slots = 0 if like is None else like.slots
         for first, stop, repeats in self.sections:
             start = p.count
             while step < stop:
                 if not skipped[before + step]:
                     k = self.kinds[step]
-                    for j in range(k.count):
-                        self.tensor(p, &self.forms[step * MAX_TENSORS + j], &t[j], k, j, v, at, constants)
-                    p.fill(k, t, options[step], self.names[step])
+                    if like is not None and self.is_same(step, k, p.given, like.given):
+                        p.take(like)
+                    else:
+                        for j in range(k.count):
+                            self.tensor(p, &self.forms[step * MAX_TENSORS + j], &t[j], k, j, v, at, constants)
+                        p.fill(k, t, options[step], self.names[step])
                 step += 1
             if p.count > start:
                 p.repeat(start, repeats)
         return p
+
+    cdef bint is_same(self, Py_ssize_t step, StepKind k, tuple now, tuple before) except -1:
+        """Whether a step that owns no memory is the same with what two programs are given."""
+        cdef const int64_t *v = <const int64_t *>cnp.PyArray_DATA(<ndarray>now[0])
+        cdef const int64_t *w = <const int64_t *>cnp.PyArray_DATA(<ndarray>before[0])
+        cdef const int64_t *at = <const int64_t *>cnp.PyArray_DATA(<ndarray>now[1])
+        cdef const int64_t *was_at = <const int64_t *>cnp.PyArray_DATA(<ndarray>before[1])
+        cdef tensor_form *f
+        cdef int j, d
+        if k.call in (FO_STEP_CONV2D, FO_STEP_SEPARABLE) or (<list>now[3])[step] is not (<list>before[3])[step]:
+            return False
+        for j in range(k.count):
+            f = &self.forms[step * MAX_TENSORS + j]
+            if f.slot == ABSENT:
+                continue
+            if f.slot in (WHOLE, BOUND):
+                if (<list>now[2])[f.source] is not (<list>before[2])[f.source]:
+                    return False
+            elif f.source >= 0 and at[f.source] != was_at[f.source]:
+                return False
+            if f.slot == WHOLE:
+                continue
+            if v[f.offset] != w[f.offset] or v[f.stride_bytes] != w[f.stride_bytes]:
+                return False
+            for d in range(f.nd):
+                if v[f.shape[d]] != w[f.shape[d]] or v[f.stride[d]] != w[f.stride[d]]:
+                    return False
+        return True
 
     cdef int tensor(self, Program p, tensor_form *f, tensor *t, StepKind k, int j, const int64_t *v,
                     const int64_t *at, list constants) except -1:

@@ -1,5 +1,8 @@
 """Sessions alone: a graph made by hand, its plans, and what runs it."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -80,3 +83,33 @@ def test_quantization_takes_sessions():
     assert told[-1] == 1.0 and report.layers[0].node == "product"
     (y,), (z,) = (Session.optimized(g).run(samples[0]) for g in (graph, made))
     assert np.abs(y - z).max() <= 0.05 * np.abs(y).max()
+
+
+def test_steps_that_sizes_leave_alone():
+    """A new size takes them from the latest one; results are those of a session that sees that size alone."""
+    graph = net()
+    w = RNG.standard_normal((6, 8), np.float32)
+    graph.constants["v"] = w
+    graph.inputs.append(Value("one", (1, 8), FLOAT))
+    graph.nodes.insert(1, Node("Linear", "same", ["one", "v"], ["s"], activation="tanh"))
+    graph.nodes.append(Node("Mul", "product of both", ["y", "s"], ["t"]))
+    graph.results, graph.outputs = ["t"], [Value("t", ("n", 6), FLOAT)]
+    session, one = Session(graph), RNG.standard_normal((1, 8), np.float32)
+    for n in (3, 5, 1, 40, 4, 0, 40, 7):
+        given = (*some(n), one)
+        np.testing.assert_array_equal(session.run(given)[0], Session(graph).run(given)[0])
+
+
+def test_plans_that_leave_are_freed_at_once():
+    """Without Python's collector, which a network that writes token by token would call again and again."""
+    session = Session(net())
+    for n in (1, 2, 3):
+        session.run(some(n))
+    (plan, _), gone = session._plans.popitem()[1], None
+    gc.disable()
+    try:
+        gone = weakref.ref(plan)
+        del plan
+        assert gone() is None
+    finally:
+        gc.enable()

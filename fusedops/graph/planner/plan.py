@@ -8,7 +8,7 @@ express it. What C has no step for runs as a NumPy step between two programs, on
 
 import math
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,12 @@ from . import batch_tiling, inplace, mbconv, precision
 class CallSequence:
     """Steps in a row that run in one call into C."""
 
-    def __init__(self, plan, part, program):
-        self._plan, self._part, self._program = plan, part, program
+    def __init__(self, part, program):
+        self._part, self._program = part, program
 
-    @property
-    def steps(self):
-        plan, part = self._plan, self._part
+    def steps_of(self, plan):
+        """Its steps in a plan; it knows none, as a circle of references would keep plans that nobody needs."""
+        part = self._part
         return [plan.step(step) for i, step in enumerate(part.steps, part.first) if not plan.idle[i]]
 
     def run(self, slots, times=None):
@@ -45,13 +45,16 @@ class Evaluation:
     """A step that NumPy computes."""
 
     def __init__(self, step, graphs):
-        self.steps, self._graphs = [step], graphs
+        self._step, self._graphs = step, graphs
         self._reads = [t.finder() for t in step.reads]
         self._writes: list[Any] = [None if t is None else t.finder() for t in step.writes]
         self._given = [bool(v) for v in step.node.inputs]
 
+    def steps_of(self, plan):
+        return [self._step]
+
     def run(self, slots, times=None):
-        (step,) = self.steps
+        step = self._step
         arrays = [find(slots) for find in self._reads]
         if step.node.op == "Cast":
             with np.errstate(invalid="ignore", over="ignore"):
@@ -76,8 +79,10 @@ class _Part:
 
     def __init__(self, template, first, steps):
         self.first, self.steps, self.template = first, steps, _core.ProgramTemplate()
+        self._latest = None  # the program of the latest sizes, most of whose steps are those of the next
         self.options = [_core.STEPS[step.kind].options_of(step.arguments) for step in steps]
-        self.open = [i for i, options in enumerate(self.options) if is_symbolic(options)]
+        found = [[i for i, option in enumerate(options) if is_symbolic(option)] for options in self.options]
+        self.open = [(step, places) for step, places in enumerate(found) if places]
         for section in batch_tiling.sections(steps):
             first = len(self.template)
             for step in steps[section.start : section.stop]:
@@ -87,15 +92,18 @@ class _Part:
                 )
             self.template.repeat(first, steps[section.start].tiles)
 
-    def calls(self, plan, values, offsets, constants):
+    def calls(self, idle, values, offsets, constants):
         """The calls of a plan but of the steps that are idle there."""
         options = self.options
         if self.open:
             options = list(options)
-            for i in self.open:
-                options[i] = concrete(options[i], values)
-        program = self.template.program(values, offsets, constants, options, plan.idle, self.first)
-        return CallSequence(plan, self, program)
+            for step, places in self.open:
+                given = list(options[step])
+                for i in places:
+                    given[i] = concrete(given[i], values)
+                options[step] = tuple(given)
+        self._latest = self.template.program(values, offsets, constants, options, idle, self.first, self._latest)
+        return CallSequence(self, self._latest)
 
 
 _REFUSING = ("numpy", "append", "gather", "map")  # steps that raise errors about values
@@ -140,7 +148,9 @@ class SymbolicPlan:
         batch_tiling.cut(self.steps)
         inplace.run(self.steps)
         self.refuses = any(step.kind in _REFUSING for step in self.steps)
-        self._outputs = [([*map(env.number, self.known[v].shape)], self.known[v].dtype) for v in graph.results]
+        results = [self.known[v] for v in graph.results]
+        self._outputs = [(len(known.shape), known.dtype) for known in results]
+        self._output_sizes = np.array([env.number(n) for known in results for n in known.shape], np.int64)
         self.buffers = [b for b in builder.buffers if b.shares is None and b.first >= 0]
         self._arena = {id(b): i for i, b in enumerate(self.buffers)}
         self.constants, self._numbers = [], {}
@@ -154,10 +164,12 @@ class SymbolicPlan:
         self._blocks = mbconv.numbered(self.blocks, self.steps, env, self._arena)
         self._late = [i for i, c in enumerate(self.constants) if is_symbolic(c)]
         self._conditions = Conditions(env)
+        self._layout = None  # (bytes of the buffers, their places) of the latest sizes
 
     def outputs(self, values):
         """The (shape, dtype) of each output."""
-        return [(tuple([int(values[n]) for n in numbers]), dtype) for numbers, dtype in self._outputs]
+        sizes = iter(values[self._output_sizes].tolist())
+        return [(tuple(islice(sizes, nd)), dtype) for nd, dtype in self._outputs]
 
     def form(self, t):
         """A tensor of a step as _core.ProgramTemplate takes it."""
@@ -187,6 +199,13 @@ class SymbolicPlan:
             self.constants.append(array)
         return self._numbers[id(array)]
 
+    def _lay_out(self, nbytes):
+        """(where buffers of so many bytes are, the bytes of all): of a decoder most sizes have the same."""
+        key, layout = nbytes.tobytes(), self._layout
+        if layout is None or layout[0] != key:
+            self._layout = layout = key, _core.lay_out(nbytes, self._first, self._last)
+        return layout[1]
+
     def plan(self, sizes):
         """The Plan for sizes of the inputs, in the environment's order; None where they do not meet its conditions."""
         values = self._conditions.values(sizes)
@@ -194,7 +213,7 @@ class SymbolicPlan:
             return None
         nbytes = values[self._bytes]
         idle, outcomes = mbconv.take(self._blocks, values, len(self.steps), nbytes)
-        offsets, arena = _core.lay_out(nbytes, self._first, self._last)
+        offsets, arena = self._lay_out(nbytes)
         if arena > physical_memory():
             raise MemoryError(
                 f"the values inside the network take {arena} bytes for inputs of these shapes, "
@@ -228,7 +247,7 @@ class Plan:
         self.parts = []
         for part in template.parts:
             if isinstance(part, _Part):
-                self.parts.append(part.calls(self, values, offsets, constants))
+                self.parts.append(part.calls(idle, values, offsets, constants))
             else:
                 self.parts.append(Evaluation(self.step(part), template.graphs))
 
@@ -238,7 +257,7 @@ class Plan:
 
     @property
     def steps(self):
-        return [step for part in self.parts for step in part.steps]
+        return [step for part in self.parts for step in part.steps_of(self)]
 
     @property
     def report(self):

@@ -39,6 +39,8 @@ def in_order(inputs, arrays, by_name):
 
 def checked(x, value, any_shape=False):
     """x as a contiguous array of the type and shape that the network takes."""
+    if _core.is_plain(x, value.dtype, None if any_shape else value.shape):
+        return x
     if value.dtype == object:
         if not isinstance(x, (list, tuple)):
             raise TypeError(f"{value.name} is a sequence: pass a list of arrays, not {type(x).__name__}")

@@ -55,9 +55,15 @@ class Decoder:
             made |= {*first.kept.values()}
         self._numbers = [i for i in range(len(graph.inputs)) if i not in hidden]
         self._inputs = [graph.inputs[i] for i in self._numbers]
+        self._names = {v.name for v in self._inputs}
         self._results = [i for i in range(len(graph.outputs)) if i not in made]
         self._buffers: list[Any] = []
         self._random = random
+        names = {n for c in session.caches for a, n in enumerate(graph.inputs[c.input].shape) if a != c.axis}
+        self._open = [n for n in names if isinstance(n, str)]  # sizes of caches that other inputs say
+        self._open_sizes: list[Any] | None = None
+        self._around: dict[int, Any] = {}  # the sizes of caches before and behind the axis that grows
+        self._made: tuple[Any, Any] = None, None  # what there are buffers for
 
     def __len__(self) -> int:
         return self._tokens
@@ -90,7 +96,7 @@ class Decoder:
 
     def __call__(self, /, *arrays, **by_name) -> Any:
         given = self._filled(in_order(self._inputs, arrays, by_name) | by_name)
-        unknown = set(given).difference(v.name for v in self._inputs)
+        unknown = given.keys() - self._names
         if unknown:
             raise ValueError(f"the decoder takes {', '.join(v.name for v in self._inputs)}, not {', '.join(unknown)}")
         arrays = [given[v.name] for v in self._inputs if v.name in given]
@@ -103,7 +109,7 @@ class Decoder:
         plan, arenas, total = self._plan(shapes, slots)
         if self._grow(total):
             plan, arenas, _ = self._plan(shapes, slots)
-        self._make_room(shapes)
+        self._make_room()
         return self._run(plan, arenas, slots, total)
 
     def _begin(self, arrays):
@@ -120,7 +126,9 @@ class Decoder:
         shapes = {c.input: made[c.output].shape for c in self._own.values()}
         (total,) = {shapes[i][c.axis] for i, c in self._own.items()}
         self._grow(total)
-        self._make_room(shapes)
+        self._around = {i: (shapes[i][: c.axis], shapes[i][c.axis + 1 :]) for i, c in self._own.items()}
+        self._open_sizes = None
+        self._make_room()
         for buffer, cache in zip(self._buffers, self._session.caches, strict=True):
             self._view(buffer, cache, total)[...] = made[cache.output]
         self._kept = {i: made[output] for i, output in first.kept.items()}
@@ -167,25 +175,39 @@ class Decoder:
     def _shapes(self, slots):
         """The shapes of all inputs of the network: those of caches follow from the tokens in them, and from the sizes
         that others have under the same names."""
-        sizes, shapes = self._sizes(slots), []
-        for i, v in enumerate(self._session.graph.inputs):
+        sizes = self._sizes(slots)
+        open_sizes = [sizes.get(name) for name in self._open]
+        if open_sizes != self._open_sizes:
+            around = self._sizes_around(sizes)
+            if self._tokens:
+                self._check(around)
+            self._around, self._open_sizes = around, open_sizes
+        around, shapes = self._around, []
+        for i in range(len(self._session.graph.inputs)):
             if i in slots:
                 shapes.append(slots[i].shape)
-                continue
-            shape = [n if isinstance(n, int) else sizes.get(n) for n in v.shape]
-            shape[self._own[i].axis] = self._tokens
-            if None in shape:
-                raise ValueError(f"no input says how long axis {shape.index(None)} of {v} is")
-            shapes.append(tuple(shape))
-        if self._tokens:
-            self._check(shapes)
+            else:
+                front, behind = around[i]
+                shapes.append((*front, self._tokens, *behind))
         return shapes
 
-    def _check(self, shapes):
+    def _sizes_around(self, sizes):
+        """{cache: the sizes before and behind the axis that grows}."""
+        found = {}
+        for i, cache in self._own.items():
+            v = self._session.graph.inputs[i]
+            shape = [n if isinstance(n, int) else sizes.get(n) for n in v.shape]
+            shape[cache.axis] = self._tokens
+            if None in shape:
+                raise ValueError(f"no input says how long axis {shape.index(None)} of {v} is")
+            found[i] = tuple(shape[: cache.axis]), tuple(shape[cache.axis + 1 :])
+        return found
+
+    def _check(self, around):
         """Refuses sizes that the caches do not have, such as another number of sequences."""
         for buffer, cache in zip(self._buffers, self._session.caches, strict=True):
-            value = self._session.graph.inputs[cache.input]
-            for a, (n, m) in enumerate(zip(buffer.shape, shapes[cache.input], strict=True)):
+            value, (front, behind) = self._session.graph.inputs[cache.input], around[cache.input]
+            for a, (n, m) in enumerate(zip(buffer.shape, (*front, self._room, *behind), strict=True)):
                 if a != cache.axis and n != m:
                     raise ValueError(
                         f"the caches of the decoder have {value.shape[a]} {n}, but it is {m} now: "
@@ -201,20 +223,21 @@ class Decoder:
         (total,) = {plan.outputs[c.output][0][c.axis] for c in self._own.values()}
         return plan, arenas, total
 
-    def _make_room(self, shapes):
+    def _make_room(self):
         """Memory for the caches, with what is in them."""
+        if self._made[0] is self._around and self._made[1] == self._room:
+            return
         buffers = []
         for i, cache in enumerate(self._session.caches):
-            value, shape = self._session.graph.inputs[cache.input], list(shapes[cache.input])
-            shape[cache.axis] = self._room
-            old = self._buffers[i] if self._buffers else None
-            if old is None or old.shape != tuple(shape):
+            value, (front, behind) = self._session.graph.inputs[cache.input], self._around[cache.input]
+            shape, old = (*front, self._room, *behind), self._buffers[i] if self._buffers else None
+            if old is None or old.shape != shape:
                 made = np.empty(shape, value.dtype)
                 if self._tokens:
                     self._view(made, cache, self._tokens)[...] = self._view(old, cache, self._tokens)
                 old = made
             buffers.append(old)
-        self._buffers = buffers
+        self._buffers, self._made = buffers, (self._around, self._room)
 
     @staticmethod
     def _view(buffer, cache, tokens):

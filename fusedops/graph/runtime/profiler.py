@@ -169,7 +169,7 @@ def run_timed(plan, slots):
     seconds = []
     for part in plan.parts:
         if isinstance(part, CallSequence):
-            times = np.zeros(len(part.steps))
+            times = np.zeros(len(part.steps_of(plan)))
             part.run(slots, times)
             seconds += times.tolist()
         else:
