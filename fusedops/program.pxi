@@ -906,6 +906,8 @@ cdef int fill_attention(Program p, fo_step *s, tensor *t, tuple o) except -1:
     if t[5].slot != ABSENT and (h != 1 or t[5].nd != 1 or t[5].shape[0] != y.shape[0]
                                 or neighbour_distance(t + 5, 0) != 1):
         raise ValueError(f"diagonals {shape_text(t + 5)} must be contiguous, one for each row of y {shape_text(y)}")
+    if t[6].slot != ABSENT and (t[6].nd != 1 or t[6].shape[0] != g.heads):
+        raise ValueError(f"sinks {shape_text(t + 6)} must be one for each of {g.heads} heads")
     if g.window < 0 or g.window and not g.causal:
         raise ValueError(f"a window of {g.window} keys is for causal attention, and not negative")
 
@@ -1141,9 +1143,9 @@ def _describe_steps():
         lambda a: len(a["y"].shape) > 2
     step("attention", FO_STEP_ATTENTION, fill_attention,
          "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal window softcap bfloat16 "
-         "diagonals?:indices",
+         "diagonals?:indices sinks?:rows",
          [at(&s.attention.q), at(&s.attention.k), at(&s.attention.v), at(&s.attention.y), at(&s.attention.added),
-          at(&s.attention.diagonals)],
+          at(&s.attention.diagonals), at(&s.attention.sinks)],
          {"scale": 1.0, "causal": False, "diagonal": 0, "window": 0, "softcap": 0.0, "bfloat16": False}
          ).independent_rows = lambda a: len(a["y"].shape) > 3 and a.get("diagonals") is None
     step("append", FO_STEP_APPEND, fill_append, "past?:rows x:rows y!:rows begins:indices",

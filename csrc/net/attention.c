@@ -10,6 +10,7 @@
  * are kept in scratch until one thread merges them.
  */
 #include <float.h>
+#include <string.h>
 
 #include "../machine/tune.h"
 #include "attention_job.h"
@@ -72,6 +73,7 @@ static attention_place place_of(const attention_job *j, ptrdiff_t product) {
                              .v = a->v + of_keys[2] + head * a->vh,
                              .added = a->added ? a->added + mask : NULL,
                              .taken = a->taken ? a->taken + mask : NULL,
+                             .sinks = a->sinks ? a->sinks + h : NULL,
                              .y = a->y + of_rows[0] + h * a->yh};
 }
 
@@ -199,9 +201,22 @@ static fo_attended step_of(const attention_job *j, const fo_attended *all, ptrdi
     return (fo_attended){all->most + wide, all->sum + wide, all->values + i * j->height * all->ld, all->ld};
 }
 
-static void end_rows(const attention_job *j, const attention_place *p, ptrdiff_t first, ptrdiff_t rows,
-                     const fo_attended *from) {
+/* A head's sink as a block of one key, whose value is zeros. Rows that see no key have no values yet. */
+static void merge_sinks(const attention_job *j, const attention_place *p, ptrdiff_t first, ptrdiff_t rows,
+                        const fo_attended *to, const fo_attended *block) {
+    const size_t row = (size_t)to->ld * sizeof(float);
+    for (ptrdiff_t r = 0; r < rows; r++) {
+        block->most[r] = p->sinks[(first + r) % j->group], block->sum[r] = 1;
+        memset(block->values + r * block->ld, 0, row);
+        if (to->sum[r] == 0) memset(to->values + r * to->ld, 0, row);
+    }
+    j->kn->attention_merge(rows, j->a->dv, to, block);
+}
+
+static void end_rows(const attention_job *j, const attention_place *p, const attention_scratch *x, ptrdiff_t first,
+                     ptrdiff_t rows, const fo_attended *from) {
     const fo_attention_args *a = j->a;
+    if (p->sinks) merge_sinks(j, p, first, rows, from, &x->block);
     for (ptrdiff_t r = 0; r < rows; r++) {
         float *y = p->y + (first + r) % j->group * a->yh + (first + r) / j->group * a->yt;
         j->kn->attention_end(a->dv, from->values + r * from->ld, from->sum[r], y, a->yd);
@@ -240,7 +255,7 @@ static void attend_rows(void *context, fo_piece piece, int thread) {
     attend_blocks(j, &p, &x, first, rows);
     for (ptrdiff_t i = 0; i < rows; i += j->height) {
         const fo_attended from = step_of(j, &x.all, i / j->height);
-        end_rows(j, &p, first + i, min_(j->height, rows - i), &from);
+        end_rows(j, &p, &x, first + i, min_(j->height, rows - i), &from);
     }
 }
 
@@ -265,17 +280,18 @@ static void attend_block(void *context, ptrdiff_t task, int thread) {
 }
 
 static void merge_blocks(void *context, ptrdiff_t product, int thread) {
-    (void)thread;
     const attention_job *j = context;
     const attention_place p = place_of(j, product);
     const ptrdiff_t seen = keys_seen(j, p.diagonal, j->rows - 1), first = first_block(j, p.diagonal, 0) / j->keys;
     const fo_attended to = partial_of(j, product, seen ? first : 0);
-    for (ptrdiff_t r = 0; !seen && r < j->rows; r++) to.sum[r] = 0;
+    attention_scratch x;
+    share_scratch(j, j->scratch + thread * j->each, &x);
+    for (ptrdiff_t r = 0; !seen && r < j->rows; r++) to.most[r] = -FLT_MAX, to.sum[r] = 0;
     for (ptrdiff_t block = first + 1; block < div_up(seen, j->keys); block++) {
         const fo_attended from = partial_of(j, product, block);
         j->kn->attention_merge(j->rows, j->a->dv, &to, &from);
     }
-    end_rows(j, &p, 0, j->rows, &to);
+    end_rows(j, &p, &x, 0, j->rows, &to);
 }
 
 /* Keys of a block, a power of two: their panels and those of their values stay in the second-level cache. */

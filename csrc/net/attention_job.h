@@ -24,7 +24,7 @@ typedef struct {
 
 /* Where a task's part of the tensors begins. */
 typedef struct {
-    const float *q, *k, *v, *added;
+    const float *q, *k, *v, *added, *sinks; /* sinks: of the heads that share keys */
     const uint8_t *taken;
     float *y;
     ptrdiff_t diagonal;

@@ -40,13 +40,12 @@ def _grouped(
 
 
 def _attends(node, known, alike):
-    """Whether the kernels have such an attention: causal, of float32, and softmax without a share of its own; and where
-    places are `alike` in all rows, whether earlier calls and tables reach them."""
+    """Whether the kernels have such an attention: causal, of float32; and where places are `alike` in all rows, whether
+    earlier calls and tables reach them."""
     query, _, _, past, _, _, total, cos, _, positions, bias, sinks = known
     rotary, total = node.attrs.get("do_rotary", 0), np.reshape(values(total, "total length"), -1)[0]
-    odd = not node.attrs.get("causal", 1) or node.attrs.get("smooth_softmax", -1) == 1 or sinks is not None
-    floats = [x.dtype for x in (query, past, bias, cos if rotary else None) if x is not None]
-    if odd or any(dtype != np.float32 for dtype in floats):
+    floats = [x.dtype for x in (query, past, bias, sinks, cos if rotary else None) if x is not None]
+    if not node.attrs.get("causal", 1) or any(dtype != np.float32 for dtype in floats):
         return False
     if alike and (0 if past is None else past.shape[2]) < total - query.shape[1]:
         return False
@@ -88,11 +87,20 @@ def _lower(p: LoweringContext, node):
         causal=True,
         diagonal=begin if alike else 0,
         diagonals=begins,
+        sinks=_sinks(p, node),
         window=max(node.attrs.get("local_window_size", -1), 0),
         softcap=float(node.attrs.get("softcap", 0.0)),
         scale=float(node.attrs.get("scale") or int(q.shape[3]) ** -0.5),
     )
     return True
+
+
+def _sinks(p: LoweringContext, node):
+    """What has a share of each head's softmax, or None: a smooth one is that of sinks of 0."""
+    heads = node.attrs["num_heads"]
+    if node.input(11):
+        return p.reshape(node, p.at(node.inputs[11]), (heads,))
+    return p.constant(np.zeros(heads, np.float32), (heads,)) if node.attrs.get("smooth_softmax", -1) == 1 else None
 
 
 def _lower_parts(p: LoweringContext, node):
@@ -228,7 +236,7 @@ RECORDS = {
     "com.microsoft.GroupQueryAttention": Operator(
         _grouped,
         Inference(_grouped_shape, shape_inputs=(6,)),
-        Kernel(_lower, "causal, without attention sinks"),
+        Kernel(_lower, "causal"),
         _read_grouped,
     ),
 }
