@@ -114,20 +114,29 @@ def _parser():
         epilog=_examples(
             ("fusedops quantize resnet50.onnx images.npz -o resnet50.fo", "with the bounds that are usual"),
             ("fusedops quantize net.onnx x.npy -o net.fo --snr 30 --keep fc", "closer to float32, and fc as it is"),
+            (
+                "fusedops quantize decoder.onnx --weights int4 -o decoder.fo",
+                "weights of products in 4 bits, no samples",
+            ),
         ),
         description="Calibrates a network on samples and writes it with layers in int8 where they are predicted\n"
         "to be faster here and exact enough; prints each with its error, its gain, or why it stayed float32,\n"
-        "and how long the network takes before and after.",
+        "and how long the network takes before and after. With --weights, rounds the weights of products\n"
+        "in blocks, for networks whose time is that of reading them, and prints the error of each.",
     )
     quantize.add_argument("model", metavar="MODEL", help="ONNX, TFLite, or what model.save wrote")
     quantize.add_argument(
         "samples",
+        nargs="?",
         metavar="SAMPLES",
         help="inputs such as it will see: an array for each input by "
         "its name (.npz);\nof one input the name does not matter, and it may be an .npy; samples are "
         "along the first axis",
     )
     quantize.add_argument("-o", "--output", required=True, metavar="FILE", help="what fusedops.load reads")
+    quantize.add_argument(
+        "--weights", choices=("int4", "int8"), help="in place of SAMPLES: the weights of products in so many bits"
+    )
     quantize.add_argument(
         "--calibration",
         choices=("mse", "minmax", "percentile"),
@@ -227,12 +236,19 @@ def _quantize(options):
     folder = os.path.dirname(options.output) or "."
     if not os.access(folder, os.W_OK) or os.path.isdir(options.output):
         raise ValueError(f"{options.output} cannot be written: name a file in a folder that exists")
+    if (options.samples is None) == (options.weights is None):
+        raise ValueError("quantize takes SAMPLES, or --weights int4 or int8 in their place")
+    if options.weights and not (options.time and options.threads == 1):
+        raise ValueError("--no-time and --threads are of SAMPLES: with --weights nothing is timed")
     bounds = dict(calibration=options.calibration, keep=options.keep, layer_snr=options.layer_snr, snr=options.snr)
     try:
-        model, small, sample = report.quantize_network(options.model, options.samples, options.threads, **bounds)
-    except TypeError as e:  # samples of another type than the network takes
+        if options.weights:
+            small = report.network(options.model).quantize(weights=options.weights, **bounds)
+        else:
+            model, small, sample = report.quantize_network(options.model, options.samples, options.threads, **bounds)
+    except TypeError as e:  # samples of another type than the network takes, or bounds without samples
         raise ValueError(str(e)) from None
     small.save(options.output)
     print(small.explain().quantized, flush=True)
-    if options.time:
+    if options.samples and options.time:
         print("", report.time_quantized(model, small, sample, options.threads), sep="\n")

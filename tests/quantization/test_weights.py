@@ -7,6 +7,7 @@ from onnx import numpy_helper
 from onnx.parser import parse_model
 
 import fusedops as fo
+from fusedops import cli
 from fusedops.graph.quantization.weights import rounded_weights
 
 NET = """<ir_version: 8, opset_import: ["" : 17]>
@@ -115,3 +116,40 @@ def test_extremes(rng):
     assert q.shape == (3, 64) and np.isfinite(scales).all()
     np.testing.assert_allclose(((q.reshape(3, 2, 32) - 8.0) * scales[..., None]).reshape(3, 64)[:, :40], w, rtol=1e-6)
     assert snr > 100
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(rng, tmp_path):
+    proto = parse_model(NET)
+    shapes = {"v": (96, 64), "bias": (64,), "w": (64, 64)}
+    arrays = {name: rng.standard_normal(shape).astype(np.float32) / 8 for name, shape in shapes.items()}
+    proto.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in arrays.items())
+    onnx.save(proto, tmp_path / "net.onnx")
+    return tmp_path
+
+
+@pytest.mark.parametrize("weights", ["int4", "int8"])
+def test_the_command_writes_a_network(folder, rng, weights, capsys):
+    assert cli.main(["quantize", f"{folder}/net.onnx", "--weights", weights, "-o", f"{folder}/net.fo"]) == 0
+    assert f"3 of 3 layers in {weights}; weights by rounding to nearest" in capsys.readouterr().out
+    x = rng.standard_normal((2, 96)).astype(np.float32)
+    same = fo.load_onnx(folder / "net.onnx").quantize(weights=weights)
+    np.testing.assert_array_equal(fo.load(folder / "net.fo")(x), same(x))
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        ([], "quantize takes SAMPLES, or --weights int4 or int8 in their place"),
+        (["x.npz", "--weights", "int4"], "quantize takes SAMPLES, or --weights"),
+        (["--weights", "int8", "--no-time"], "--no-time and --threads are of SAMPLES"),
+        (["--weights", "int8", "--threads", "2"], "--no-time and --threads are of SAMPLES"),
+        (["--weights", "int8", "--snr", "30"], "weights= takes keep alone"),
+    ],
+)
+def test_the_command_tells_what_is_wrong(folder, arguments, told, capsys):
+    assert cli.main(["quantize", f"{folder}/net.onnx", *arguments, "-o", f"{folder}/net.fo"]) == 1
+    assert told in capsys.readouterr().err and not (folder / "net.fo").exists()
