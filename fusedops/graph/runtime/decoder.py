@@ -102,7 +102,7 @@ class Decoder:
         arrays = [given[v.name] for v in self._inputs if v.name in given]
         arrays = [checked(x, v) for x, v in with_inputs(self._inputs, arrays)]
         if self._first is not None and not self._tokens:
-            return self._begin(arrays)
+            return self._begin(self._first, arrays)
         slots = self._kept | dict(zip(self._numbers, arrays, strict=True))
         shapes, new = self._shapes(slots), next((x.shape[1] for x in arrays if x.ndim > 1), 0)
         self._grow(self._tokens + new)  # a guess, which saves planning twice
@@ -112,11 +112,11 @@ class Decoder:
         self._make_room()
         return self._run(plan, arenas, slots, total)
 
-    def _begin(self, arrays):
+    def _begin(self, first, arrays):
         """The first call of a merged decoder, by the branch that makes the caches."""
-        first, inputs = self._first, self._session.graph.inputs
+        inputs = self._session.graph.inputs
         slots = dict(zip(self._numbers, arrays, strict=True))
-        slots[first.condition] = self._condition(first.value)
+        slots[first.condition] = self._condition(first, first.value)
         sizes = self._sizes(slots)
         for i in (*self._own, *first.kept):
             shape = [n if isinstance(n, int) else sizes.get(n, 0) for n in inputs[i].shape or ()]
@@ -132,12 +132,12 @@ class Decoder:
         for buffer, cache in zip(self._buffers, self._session.caches, strict=True):
             self._view(buffer, cache, total)[...] = made[cache.output]
         self._kept = {i: made[output] for i, output in first.kept.items()}
-        self._kept[first.condition] = self._condition(not first.value)
+        self._kept[first.condition] = self._condition(first, not first.value)
         self._tokens = total
         return self._returned(made)
 
-    def _condition(self, value):
-        v = self._session.graph.inputs[self._first.condition]
+    def _condition(self, first, value):
+        v = self._session.graph.inputs[first.condition]
         return np.full([n if isinstance(n, int) else 1 for n in v.shape or ()], value, v.dtype)
 
     def _grow(self, total):
