@@ -272,10 +272,10 @@ fo_status fo_matmul(const fo_matmul_args *args);
  * is a multiple of kv_heads. A mask is `added`, or a key takes part where `taken` is not 0; one or both are NULL.
  * causal: query i sees the keys j <= i + diagonal, of these the last `window` alone unless it is 0; where `diagonals`
  * is given, it has the diagonal of each point of rows. softcap: scores x are softcap tanh(x / softcap) before the mask
- * is added, unless it is 0. sinks: e^sinks[h] is one more term of the softmax's sum, a key of zeros as value. A query that
- * sees none, or whose scores are all -infinity, gives zeros. A row's bits depend
- * on its query and on the keys that it sees; others may be read, and values whose weight is 0 must be finite. Nothing
- * of t x s elements is in memory. bfloat16: the operands of both products, scale q and k, w before it is divided by its
+ * is added, unless it is 0. sinks: e^sinks[h] is one more term of the softmax's sum, of a key whose value is zeros. A
+ * query that sees none, or whose scores are all -infinity, gives zeros. A row's bits depend on its query and on the keys
+ * that it sees; others may be read, and values whose weight is 0 must be finite. Nothing of t x s elements is in memory.
+ * bfloat16: the operands of both products, scale q and k, w before it is divided by its
  * sum and v, are rounded to it; sums and softmax are float32. */
 typedef struct {
     fo_axes rows, keys;

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_function, parse_graph, parse_model
 
 import fusedops as fo
-from fusedops.graph.frontends.onnx import model_file
+from fusedops.graph.frontends.onnx import inline_weights, model_file
 from fusedops.graph.frontends.onnx.inline_weights import LARGE, OWN, without_data
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21, "own" : 1]>'
@@ -207,6 +207,15 @@ def test_files_that_end_early(plain, tmp_path):
         (tmp_path / "net.onnx").write_bytes(plain[:end])
         with pytest.raises(ValueError, match="not an ONNX model, or a damaged one"):
             fo.load_onnx(tmp_path / "net.onnx")
+
+
+def test_graphs_inside_graphs_inside_graphs():
+    """Deeper than Python calls itself, and than messages may be."""
+    message, fields = bytes([0x4A]) + inline_weights._varint(LARGE) + bytes(LARGE), (5, 1, 5, 6)
+    for i in range(4000):
+        message = inline_weights._field(fields[i % 4] if i else 5, message)
+    with pytest.raises(ValueError, match="not an ONNX model, or a damaged one"):
+        fo.load_onnx(inline_weights._field(7, message))
 
 
 @pytest.mark.parametrize("size", [-4, 4])

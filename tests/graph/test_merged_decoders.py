@@ -148,7 +148,8 @@ def test_back_and_on(rng):
 def test_branches_without_caches():
     proto = parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[n] x, bool c) => (float[n] y) '
-        "{ y = If(c) <then_branch = t () => (float[n] a) { a = Relu(x) }, else_branch = e () => (float[n] b) { b = Neg(x) }> }"
+        "{ y = If(c) <then_branch = t () => (float[n] a) { a = Relu(x) }, "
+        "else_branch = e () => (float[n] b) { b = Neg(x) }> }"
     )
     with pytest.raises(ValueError, match="it has no caches"):
         fo.load_onnx(proto).decoder()

@@ -6,6 +6,8 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+from onnx.parser import parse_model
+
 import fusedops as fo
 from fusedops.graph.runtime import segments
 from onnx_text import FALSE, TRUE, X, check
@@ -144,3 +146,18 @@ def test_a_sequence_as_an_input():
     assert np.array_equal(model([X, -X]), np.maximum(np.concatenate([X, -X]), 0))
     with pytest.raises(TypeError, match="list of arrays"):
         model(3.0)
+
+
+def test_a_sequence_is_a_list():
+    net = fo.load_onnx(
+        parse_model(
+            '<ir_version: 8, opset_import: ["" : 17]> g (seq(float[2]) s, int64 i) => (float[2] y) '
+            "{ y = SequenceAt(s, i) }"
+        )
+    )
+    x = [np.float32([1, 2]), np.float32([3, 4])]
+    np.testing.assert_array_equal(net(x, np.int64(1)), [3, 4])
+    objects = np.empty(2, object)
+    objects[:] = x
+    with pytest.raises(TypeError, match="s is a sequence: pass a list of arrays, not ndarray"):
+        net(objects, np.int64(1))

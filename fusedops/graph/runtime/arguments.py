@@ -7,6 +7,8 @@ import numpy as np
 
 from ... import _core
 
+_SEQUENCE = np.dtype(object)  # of inputs that are no tensors
+
 
 def with_inputs(inputs, given):
     """What is given for each of the inputs, with that input."""
@@ -39,7 +41,7 @@ def in_order(inputs, arrays, by_name):
 
 def checked(x, value, any_shape=False):
     """x as a contiguous array of the type and shape that the network takes."""
-    if _core.is_plain(x, value.dtype, None if any_shape else value.shape):
+    if value.dtype is not _SEQUENCE and _core.is_plain(x, value.dtype, None if any_shape else value.shape):
         return x
     if value.dtype == object:
         if not isinstance(x, (list, tuple)):

@@ -59,7 +59,7 @@ class Decoder:
         self._results = [i for i in range(len(graph.outputs)) if i not in made]
         self._buffers: list[Any] = []
         self._random = random
-        names = {n for c in session.caches for a, n in enumerate(graph.inputs[c.input].shape) if a != c.axis}
+        names = {n for c in session.caches for a, n in enumerate(graph.inputs[c.input].shape or ()) if a != c.axis}
         self._open = [n for n in names if isinstance(n, str)]  # sizes of caches that other inputs say
         self._open_sizes: list[Any] | None = None
         self._around: dict[int, Any] = {}  # the sizes of caches before and behind the axis that grows

@@ -1,5 +1,5 @@
-"""Decoders with two branches in one file, as optimum merges them: an `If` whose condition is an input, with a branch that
-makes keys and values and one that takes those of the past.
+"""Decoders with two branches in one file, as optimum merges them: an `If` whose condition is an input, with a branch
+that makes keys and values and one that takes those of the past.
 
 The first call takes the first branch. Of what it makes, the caches of the second one grow from then on; what else the
 second one takes, such as keys and values of another text, stays as the first call made it.
@@ -45,7 +45,7 @@ def sessions(session: Session) -> tuple[Session, FirstCall | None]:
 
 
 def _kept(graph, caches):
-    """{input: output} of those whose names are alike as those of caches are: past.0.cross.key and present.0.cross.key."""
+    """{input: output} of names that are alike as those of caches are: past.0.cross.key, present.0.cross.key."""
     inputs, outputs = ([v.name for v in values] for values in (graph.inputs, graph.outputs))
     one = caches[0]
     old, new = _differing(inputs[one.input], outputs[one.output])

@@ -25,7 +25,7 @@ def without_data(model):
     data = memoryview(model)
     try:
         pieces = _pieces(data, 0, len(data), "ModelProto")
-    except (IndexError, ValueError):  # whoever parses it says what is wrong
+    except (IndexError, RecursionError, ValueError):  # whoever parses it says what is wrong
         return None
     return b"".join(pieces) if len(pieces) > 1 else None
 
