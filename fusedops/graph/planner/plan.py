@@ -148,9 +148,7 @@ class SymbolicPlan:
         batch_tiling.cut(self.steps)
         inplace.run(self.steps)
         self.refuses = any(step.kind in _REFUSING for step in self.steps)
-        results = [self.known[v] for v in graph.results]
-        self._outputs = [(len(known.shape), known.dtype) for known in results]
-        self._output_sizes = np.array([env.number(n) for known in results for n in known.shape], np.int64)
+        self._outputs, self._output_sizes = _results(env, [self.known[v] for v in graph.results])
         self.buffers = [b for b in builder.buffers if b.shares is None and b.first >= 0]
         self._arena = {id(b): i for i, b in enumerate(self.buffers)}
         self.constants, self._numbers = [], {}
@@ -223,6 +221,12 @@ class SymbolicPlan:
         for i in self._late:
             constants[i] = concrete(constants[i], values)
         return Plan(self, values, offsets, arena, constants, idle, outcomes)
+
+
+def _results(env, known):
+    """(the number of axes and the dtype of each result, the numbers of the formulas of all their sizes)."""
+    sizes = np.array([env.number(n) for each in known for n in each.shape], np.int64)
+    return [(len(each.shape), each.dtype) for each in known], sizes
 
 
 class Plan:

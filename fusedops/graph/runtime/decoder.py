@@ -29,6 +29,16 @@ def _room(tokens):
     return next(n for n in count(max(tokens, 2)) if all(n % d for d in range(2, isqrt(n) + 1)))
 
 
+def _all_but(hidden, values):
+    return [i for i in range(len(values)) if i not in hidden]
+
+
+def _named_sizes(graph, caches):
+    """The names of sizes of caches that other inputs say."""
+    names = {n for c in caches for a, n in enumerate(graph.inputs[c.input].shape or ()) if a != c.axis}
+    return [n for n in names if isinstance(n, str)]
+
+
 class Decoder:
     """A network and its keys and values, as :meth:`Model.decoder` makes it.
 
@@ -49,18 +59,15 @@ class Decoder:
         self._own = {c.input: c for c in session.caches}
         self._first = first
         self._kept: dict[int, Any] = {}  # other inputs than caches that follow from the first call
-        hidden, made = {*self._own}, {c.output for c in session.caches}
-        if first is not None:
-            hidden |= {first.condition, *first.kept}
-            made |= {*first.kept.values()}
-        self._numbers = [i for i in range(len(graph.inputs)) if i not in hidden]
+        kept = {} if first is None else first.kept
+        hidden = {*self._own, *kept, *([] if first is None else [first.condition])}
+        self._numbers = _all_but(hidden, graph.inputs)
         self._inputs = [graph.inputs[i] for i in self._numbers]
         self._names = {v.name for v in self._inputs}
-        self._results = [i for i in range(len(graph.outputs)) if i not in made]
+        self._results = _all_but({*(c.output for c in session.caches), *kept.values()}, graph.outputs)
         self._buffers: list[Any] = []
         self._random = random
-        names = {n for c in session.caches for a, n in enumerate(graph.inputs[c.input].shape or ()) if a != c.axis}
-        self._open = [n for n in names if isinstance(n, str)]  # sizes of caches that other inputs say
+        self._open = _named_sizes(graph, session.caches)
         self._open_sizes: list[Any] | None = None
         self._around: dict[int, Any] = {}  # the sizes of caches before and behind the axis that grows
         self._made: tuple[Any, Any] = None, None  # what there are buffers for
