@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
+from onnx.parser import parse_model
 
 import fusedops as fo
 from fusedops import _core, cli
@@ -49,6 +51,43 @@ def test_what_other_steps_read_stays_float32(rng):
     proto, x = linears(rng)
     model = fo.load_onnx(proto, precision="bfloat16")
     assert types(model, x) == [("float32", None, "bfloat16"), ("bfloat16", None, "float32")]
+
+
+def block(rng, channels, inside, side=112):
+    """An inverted residual block that one step computes in float32."""
+    shapes = dict(p=(inside, channels, 1, 1), d=(inside, 1, 3, 3), q=(channels, inside, 1, 1))
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) / 8, k) for k, shape in shapes.items()
+    ]
+    proto = parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[n, h, w, {channels}] x) => (float[n, h, w, {channels}] y) '
+        f"{{ t = Transpose<perm=[0,3,1,2]>(x) a = Conv(t, p) b = Relu(a) c = Conv<pads=[1,1,1,1], group={inside}>(b, d) "
+        f"e = Relu(c) z = Conv(e, q) y = Transpose<perm=[0,2,3,1]>(z) }}"
+    )
+    proto.graph.initializer.extend(weights)
+    return proto, rng.standard_normal((1, side, side, channels)).astype(np.float32)
+
+
+def kinds(model, x):
+    return [s.kind for s in model.plan(x)[0].steps if s.kind != "copy"]
+
+
+@needs_bfloat16
+def test_blocks_whose_layers_are_faster_in_bfloat16(rng):
+    proto, x = block(rng, 32, 192)
+    assert kinds(fo.load_onnx(proto), x) == ["separable"]
+    model = fo.load_onnx(proto, precision="bfloat16")
+    assert kinds(model, x) == ["qconv2d", "conv2d", "qconv2d"]
+    (why,) = {r.reason for r in model.explain().refusals if r.kind == "blocks"}
+    assert why.startswith("in bfloat16 its layers are predicted to take 0.")
+    np.testing.assert_allclose(model(x), fo.load_onnx(proto)(x), atol=0.02 * np.abs(model(x)).max())
+
+
+def test_blocks_of_few_products_stay_in_one_step(rng):
+    proto, x = block(rng, 8, 48, 256)
+    model = fo.load_onnx(proto, precision="bfloat16")
+    assert kinds(model, x) == ["separable"]
+    np.testing.assert_array_equal(model(x), fo.load_onnx(proto)(x))
 
 
 @pytest.mark.parametrize("make", [chain, linears])

@@ -137,10 +137,12 @@ class SymbolicPlan:
         batch_tiling.choose(builder.steps, batch_of(shapes.values()), threads)
         self.steps, self.blocks = mbconv.find(builder)
         self.report = []
+        if bfloat16:
+            self.steps, self.blocks, self.report = precision.apart(builder, self.steps, self.blocks)
         if not env.given:  # one plan alone
             numbers = mbconv.numbered(self.blocks, self.steps, env, {})
             idle, outcomes = mbconv.take(numbers, np.array(env.values, np.int64), len(self.steps))
-            self.report = mbconv.report(self.blocks, outcomes)
+            self.report += mbconv.report(self.blocks, outcomes)
             self.steps, self.blocks = [step for step, no in zip(self.steps, idle, strict=True) if not no], []
         if bfloat16:
             self.report += precision.run(builder, self.steps)
