@@ -191,10 +191,13 @@ ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan);
 
 /* y = activation(the transposed convolution of x + bias + residual), w (ic, oc/groups, kh, kw) contiguous, y[n,o,h,w] =
  * sum of w[c,o,i,j] x[n,c,p,q] over all c, i, j, p, q with h = p*sh + i*dh - top and w = q*sw + j*dw - left.
- * shape->algorithm is that of the convolutions it is made of. */
+ * shape->algorithm is that of the convolutions it is made of. bfloat16: as fo_conv2d_create_bf16. */
 typedef struct fo_conv_transpose fo_conv_transpose;
-fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, const float *w, const float *bias);
+fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, bool bfloat16, const float *w,
+                                            const float *bias);
 void fo_conv_transpose_free(fo_conv_transpose *plan);
+/* What a run of a plan of floats is predicted to take with products of a type, FO_F32 or FO_BF16. */
+double fo_conv_transpose_nanoseconds(const fo_conv_transpose *plan, const fo_conv2d_size *size, fo_dtype type);
 fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *size, const fo_image *x,
                                 const fo_image *residual, const fo_image *y);
 

@@ -214,8 +214,10 @@ cdef extern from "fusedops.h" nogil:
 
     ctypedef struct fo_conv_transpose:
         pass
-    fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, const float *w, const float *bias)
+    fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, bint bfloat16, const float *w,
+                                                const float *bias)
     void fo_conv_transpose_free(fo_conv_transpose *plan)
+    double fo_conv_transpose_nanoseconds(const fo_conv_transpose *plan, const fo_conv2d_size *size, fo_dtype type)
 
     ctypedef struct fo_separable:
         const fo_conv2d *expand

@@ -222,7 +222,12 @@ class ConvTranspose2dPlan:
         stride: Pair = (1, 1),
         dilation: Pair = (1, 1),
         groups: int = 1,
+        bfloat16: bool = False,
     ) -> None: ...
+    def in_bfloat16(self) -> ConvTranspose2dPlan: ...
+    def _nanoseconds(
+        self, image: tuple[int, int, int], result: tuple[int, int], top: int, left: int
+    ) -> tuple[float, float]: ...
 
 class CellPlan:
     isa: str

@@ -398,7 +398,7 @@ cdef class TransposedPlan(ImagePlan):
         fo_conv_transpose_free(self.plan)
 
     def _pack(self, ndarray w, ndarray bias, tuple activation, tuple stride, padding, tuple output_padding,
-              tuple dilation, Py_ssize_t groups, bint nhwc):
+              tuple dilation, Py_ssize_t groups, bint nhwc, bint bfloat16):
         """w (ic, oc/groups, kh, kw) and bias (oc,) or None, contiguous; padding ((top, bottom), (left, right)) or
         "same"."""
         cdef fo_conv2d_shape s
@@ -408,7 +408,7 @@ cdef class TransposedPlan(ImagePlan):
         s.act, s.algorithm, s.nhwc = activation_of(activation), 0, True
         make_once(self, self.plan != NULL)
         with nogil:
-            plan = fo_conv_transpose_create(&s, data(w), data(bias))
+            plan = fo_conv_transpose_create(&s, bfloat16, data(w), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.shape, self.nhwc, self.same = plan, s, nhwc, padding == "same"

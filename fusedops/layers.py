@@ -607,7 +607,7 @@ class Conv1d(_Sequences):
         )
 
 
-def _spreading(w, groups, form):
+def spreading(w, groups, form):
     """The weights of a transposed convolution, of as many axes as `form` names, and its groups."""
     w, groups = _core.as_input(w, "w", form.count(",") + 1), integer(groups, "groups")
     if 0 in w.shape or w.shape[0] % groups:
@@ -615,6 +615,15 @@ def _spreading(w, groups, form):
             f"w has shape {w.shape}, but must be {form} with at least one of each; groups={groups} must divide ic"
         )
     return w, groups
+
+
+def fold_transposed(w, bias, bn, groups):
+    """Weights (ic, oc/groups, kernel...) of a transposed convolution and its bias with a batch norm behind it."""
+    oc = w.shape[1] * groups
+    scale, bias = scale_and_bias(_bias(bias, oc), bn, oc)
+    by_output = w.reshape(groups, -1, *w.shape[1:]).swapaxes(1, 2)  # (groups, oc/groups, ic/groups, kernel...)
+    folded = _core.fold_scale(np.ascontiguousarray(by_output).reshape(oc, -1), scale)
+    return np.ascontiguousarray(folded.reshape(by_output.shape).swapaxes(1, 2)).reshape(w.shape), bias
 
 
 class ConvTranspose2d(_Layer, _core.TransposedPlan):
@@ -630,6 +639,8 @@ class ConvTranspose2d(_Layer, _core.TransposedPlan):
         Folded into `w` and `bias` here.
     activation, stride, padding, output_padding, dilation, groups, layout
         See :func:`fusedops.conv_transpose2d`.
+    precision : "float32" or "bfloat16"
+        Of the operands, as :class:`Linear` has it. Groups of one input channel multiply the rounded numbers in float32.
 
     Raises
     ------
@@ -664,8 +675,9 @@ class ConvTranspose2d(_Layer, _core.TransposedPlan):
         dilation: Ints = 1,
         groups: int = 1,
         layout: Layout = "NCHW",
+        precision: Precision = "float32",
     ) -> None:
-        w, groups = _spreading(w, groups, "(ic, oc/groups, kh, kw)")
+        w, groups = spreading(w, groups, "(ic, oc/groups, kh, kw)")
         oc = w.shape[1] * groups
         stride, dilation, more = (
             _pair(stride, "stride", 1),
@@ -683,12 +695,10 @@ class ConvTranspose2d(_Layer, _core.TransposedPlan):
             )
         w = np.ascontiguousarray(w)
         if bn is not None:
-            scale, bias = scale_and_bias(bias, bn, oc)
-            by_output = w.reshape(groups, -1, *w.shape[1:]).swapaxes(1, 2)  # (groups, oc/groups, ic/groups, kh, kw)
-            folded = _core.fold_scale(np.ascontiguousarray(by_output).reshape(oc, -1), scale)
-            w = np.ascontiguousarray(folded.reshape(by_output.shape).swapaxes(1, 2)).reshape(w.shape)
+            w, bias = fold_transposed(w, bias, bn, groups)
         nhwc = _choice(layout, "layout", LAYOUTS) == "NHWC"
-        self._pack(w, bias, parsed, stride, zeros, more, dilation, groups, nhwc)
+        bfloat16 = multiplies(precision)
+        self._pack(w, bias, parsed, stride, zeros, more, dilation, groups, nhwc, bfloat16)
         self._arguments = (
             ((w if bn is not None else w.copy()), None if bias is None else bias.copy()),
             dict(
@@ -699,6 +709,7 @@ class ConvTranspose2d(_Layer, _core.TransposedPlan):
                 dilation=dilation,
                 groups=groups,
                 layout=layout,
+                precision=precision,
             ),
         )
 
@@ -711,7 +722,7 @@ class ConvTranspose2d(_Layer, _core.TransposedPlan):
         return (
             f"ConvTranspose2d({w.shape[0]} -> {w.shape[1] * options['groups']}, {w.shape[2]}x{w.shape[3]}, "
             f"bias={bias is not None}, "
-            f"activation={activations.described(options['activation'])}{changed})"
+            f"activation={activations.described(options['activation'])}{changed}{_precision(options)})"
         )
 
 
@@ -728,6 +739,8 @@ class ConvTranspose1d(_Sequences):
         Folded into `w` and `bias` here.
     activation, stride, padding, output_padding, dilation, groups, layout
         See :func:`fusedops.conv_transpose1d`.
+    precision : "float32" or "bfloat16"
+        See :class:`ConvTranspose2d`.
 
     Raises
     ------
@@ -761,8 +774,9 @@ class ConvTranspose1d(_Sequences):
         dilation: int = 1,
         groups: int = 1,
         layout: Layout = "NCHW",
+        precision: Precision = "float32",
     ) -> None:
-        w, groups = _spreading(w, groups, "(ic, oc/groups, k)")
+        w, groups = spreading(w, groups, "(ic, oc/groups, k)")
         stride, dilation = integer(stride, "stride"), integer(dilation, "dilation")
         output_padding = integer(output_padding, "output_padding", 0)
         if output_padding >= max(stride, dilation):
@@ -782,6 +796,7 @@ class ConvTranspose1d(_Sequences):
             dilation=(1, dilation),
             groups=groups,
             layout=layout,
+            precision=precision,
         )
         self._row = 1 if layout == "NHWC" else 2
         self._plain: ConvTranspose1d | None = None
@@ -817,7 +832,7 @@ class ConvTranspose1d(_Sequences):
         return (
             f"ConvTranspose1d({ic} -> {ocg * self._options['groups']}, {k}, "
             f"bias={self._layer._arguments[0][1] is not None}, "
-            f"activation={activations.described(self._options['activation'])}{changed})"
+            f"activation={activations.described(self._options['activation'])}{changed}{_precision(self._options)})"
         )
 
 

@@ -125,9 +125,10 @@ cdef class ConvTranspose2dPlan:
     """y = activation(conv_transpose(x, w) + bias + residual) with w (ic, oc/groups, kh, kw) packed once."""
     cdef fo_conv_transpose *plan
     cdef fo_conv2d_shape shape
+    cdef tuple given
 
     def __cinit__(self, w, bias=None, tuple activation=None, tuple stride=(1, 1), tuple dilation=(1, 1),
-                  Py_ssize_t groups=1):
+                  Py_ssize_t groups=1, bint bfloat16=False):
         cdef fo_conv2d_shape *s = &self.shape
         cdef ndarray weights = np.ascontiguousarray(as_float32(w, "w")), b = None
         if weights.ndim != 4 or groups < 1 or weights.shape[0] % groups or 0 in np.shape(weights):
@@ -142,9 +143,23 @@ cdef class ConvTranspose2dPlan:
                 raise ValueError(f"bias has shape {np.shape(b)}, but w gives {s.oc} output channels")
         s.act = activation_of(IDENTITY if activation is None else activation)
         s.algorithm, s.nhwc = 0, True
-        self.plan = fo_conv_transpose_create(s, data(weights), data(b))
+        self.given = (w, bias, activation, stride, dilation, groups)
+        self.plan = fo_conv_transpose_create(s, bfloat16, data(weights), data(b))
         if self.plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
+
+    def in_bfloat16(self):
+        """The same with products of bfloat16."""
+        return ConvTranspose2dPlan(*self.given, bfloat16=True)
+
+    def _nanoseconds(self, tuple image, tuple result, Py_ssize_t top, Py_ssize_t left):
+        """What an image (n, ih, iw) and a result (oh, ow) are predicted to take in float32 and in bfloat16."""
+        cdef fo_conv2d_size z
+        z.n, z.ih, z.iw = image
+        z.oh, z.ow = result
+        z.top, z.left = top, left
+        return (fo_conv_transpose_nanoseconds(self.plan, &z, FO_F32),
+                fo_conv_transpose_nanoseconds(self.plan, &z, FO_BF16))
 
     def __dealloc__(self):
         fo_conv_transpose_free(self.plan)

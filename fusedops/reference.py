@@ -242,16 +242,20 @@ class ConvTranspose2d(_Unfused):
         dilation: Ints = 1,
         groups: int = 1,
         layout: Layout = "NCHW",
+        precision: Precision = "float32",
         fold_bn: bool = False,
     ) -> None:
-        w = _core.as_input(w, "w", 4)
-        channels = w.shape[1] * layers.integer(groups, "groups")
+        w, groups = layers.spreading(w, groups, "(ic, oc/groups, kh, kw)")
+        channels = w.shape[1] * groups
+        if fold_bn and bn is not None:
+            w, bias = layers.fold_transposed(w, bias, bn, groups)
+            bn = None
+        w, bias, rounds = _operand(w, bias, precision)
 
         def kernel(bias):
             return layers.ConvTranspose2d(
                 w,
                 bias,
-                bn if fold_bn else None,
                 stride=stride,
                 padding=padding,
                 output_padding=output_padding,
@@ -260,7 +264,7 @@ class ConvTranspose2d(_Unfused):
                 layout=layout,
             )
 
-        super().__init__(kernel, channels, layout == "NHWC", bias, None if fold_bn else bn, activation, fold_bn)
+        super().__init__(kernel, channels, layout == "NHWC", bias, bn, activation, fold_bn, rounds)
 
 
 class ConvTranspose1d(_Unfused):
@@ -279,16 +283,20 @@ class ConvTranspose1d(_Unfused):
         dilation: int = 1,
         groups: int = 1,
         layout: Layout = "NCHW",
+        precision: Precision = "float32",
         fold_bn: bool = False,
     ) -> None:
-        w = _core.as_input(w, "w", 3)
-        channels = w.shape[1] * layers.integer(groups, "groups")
+        w, groups = layers.spreading(w, groups, "(ic, oc/groups, k)")
+        channels = w.shape[1] * groups
+        if fold_bn and bn is not None:
+            w, bias = layers.fold_transposed(w, bias, bn, groups)
+            bn = None
+        w, bias, rounds = _operand(w, bias, precision)
 
         def kernel(bias):
             return layers.ConvTranspose1d(
                 w,
                 bias,
-                bn if fold_bn else None,
                 stride=stride,
                 padding=padding,
                 output_padding=output_padding,
@@ -297,7 +305,7 @@ class ConvTranspose1d(_Unfused):
                 layout=layout,
             )
 
-        super().__init__(kernel, channels, layout == "NHWC", bias, None if fold_bn else bn, activation, fold_bn)
+        super().__init__(kernel, channels, layout == "NHWC", bias, bn, activation, fold_bn, rounds)
 
 
 @options_by_name

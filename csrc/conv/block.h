@@ -11,9 +11,11 @@ static inline bool fo_block_is_empty(const fo_separable *block, const fo_conv2d_
     return !z->n || !z->oh || !z->ow || !block->pointwise->s.oc;
 }
 
-/* Whether a part keeps float16 weights, which it widens for a call: such blocks can go layer by layer alone. */
-static inline bool fo_block_has_halves(const fo_separable *block) {
-    return block->pointwise->type == FO_F16 || (block->expand && block->expand->type == FO_F16);
+/* Whether all parts multiply float32. Others go layer by layer alone: of float16, whose weights are widened for a call,
+ * and of bfloat16, whose products are another kernel's. */
+static inline bool fo_block_is_float32(const fo_separable *block) {
+    return block->pointwise->type == FO_F32 && block->depthwise->type == FO_F32 &&
+           (!block->expand || block->expand->type == FO_F32);
 }
 
 #endif

@@ -57,7 +57,7 @@ fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z
 }
 
 bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool nhwc) {
-    if (fo_block_has_halves(block)) return false;
+    if (!fo_block_is_float32(block)) return false;
     const double image = image_bytes(block, z), rate = block->depthwise->half_rate ? FO_BLOCK_AT_HALF_RATE : 1;
     if (image <= rate * (nhwc ? FO_L2_ALL : FO_L3_PIECE)) return false;
     if (image <= (double)FO_BLOCK_BYTES_AN_OUTPUT * block->pointwise->s.oc) return false;

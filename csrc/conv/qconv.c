@@ -245,7 +245,7 @@ static fo_status run_planes(const fo_qconv2d *plan, const fo_conv2d_size *z, con
     return FO_OK;
 }
 
-/* A run on images that are ready: x any strides between pixels, y and the residual uniform. */
+/* A run on images that are ready: x any strides between pixels, y and the residual in uniform lines. */
 typedef fo_status run_fn(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_qproduct *p);
 
 static fo_status run_depthwise(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_qproduct *p) {
@@ -291,6 +291,21 @@ static fo_status run_im2col(const fo_qconv2d *plan, const fo_conv2d_size *z, con
     return fo_qrun_bands(p, &patches, z->n, x->sc, fo_qchannels(&plan->s));
 }
 
+/* Whether the kernels can write or add an image as it lies; `line`: of its rows, 0 where all pixels are one row's. */
+static bool fits_lines(const fo_qconv2d *plan, const fo_image *y, fo_qextent e, ptrdiff_t *ld, ptrdiff_t *line) {
+    const bool uniform = fo_quniform(y, e, ld), fits = uniform || (!plan->depthwise && fo_qlines(y, e, ld, line));
+    if (uniform || !fits) *line = 0;
+    return fits;
+}
+
+/* Both in lines of w pixels, if one is. */
+static void set_lines(fo_qproduct *p, ptrdiff_t w) {
+    if (!p->c_line && !p->r_line) return;
+    p->line = w;
+    if (!p->c_line) p->c_line = w * p->ldc;
+    if (!p->r_line) p->r_line = w * p->ldr;
+}
+
 static fo_status run_bytes(const fo_qconv2d *plan, run_fn *run, fo_types types, const fo_conv2d_size *z,
                            const fo_image *x, const fo_image *residual, const fo_image *y) {
     const fo_qkernels *kn = plan->products.kn;
@@ -299,8 +314,8 @@ static fo_status run_bytes(const fo_qconv2d *plan, run_fn *run, fo_types types, 
     p.residual = residual ? residual->data : NULL;
     if (fits_planes(plan, &p, z, x, y)) return run_planes(plan, z, &p, x, y);
     const bool pads = fo_qchannels(&plan->s) != in.c / plan->s.groups; /* while it is copied, in any order */
-    const bool moves_x = in.c > 1 && x->sc != 1 && !pads, moves_y = !fo_quniform(y, out, &p.ldc),
-               moves_r = residual && !fo_quniform(residual, out, &p.ldr);
+    const bool moves_x = in.c > 1 && x->sc != 1 && !pads, moves_y = !fits_lines(plan, y, out, &p.ldc, &p.c_line),
+               moves_r = residual && !fits_lines(plan, residual, out, &p.ldr, &p.r_line);
     const ptrdiff_t bytes[] = {moves_x ? fo_qroom(in, types.x) : 0, moves_y ? fo_qroom(out, types.y) : 0,
                                moves_r ? fo_qroom(out, types.residual) : 0};
     char *room = bytes[0] + bytes[1] + bytes[2] ? fo_arena_take((size_t)(bytes[0] + bytes[1] + bytes[2])) : NULL;
@@ -314,6 +329,7 @@ static fo_status run_bytes(const fo_qconv2d *plan, run_fn *run, fo_types types, 
         fo_qmove(kn, out, types.residual, residual, &rs);
         p.residual = rs.data, p.ldr = out.c;
     }
+    set_lines(&p, out.w);
     const fo_status status = run(plan, z, &xs, &p);
     if (moves_y && status == FO_OK) fo_qmove(kn, out, types.y, &ys, y);
     if (room) fo_arena_release(room);

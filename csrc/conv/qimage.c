@@ -9,6 +9,11 @@ bool fo_quniform(const fo_image *x, fo_qextent e, ptrdiff_t *ld) {
     return (e.c == 1 || x->sc == 1) && (e.h == 1 || x->sh == e.w * *ld) && (e.n == 1 || x->sn == e.h * e.w * *ld);
 }
 
+bool fo_qlines(const fo_image *x, fo_qextent e, ptrdiff_t *ld, ptrdiff_t *line) {
+    *ld = e.w > 1 ? x->sw : e.c, *line = e.h > 1 ? x->sh : x->sn;
+    return (e.c == 1 || x->sc == 1) && (e.n == 1 || x->sn == e.h * *line);
+}
+
 typedef struct {
     const fo_qkernels *kn;
     fo_qextent e;

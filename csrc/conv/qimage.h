@@ -12,6 +12,8 @@ typedef struct {
 
 /* Whether pixels have a distance of `ld` elements throughout, their channels neighbours. */
 bool fo_quniform(const fo_image *x, fo_qextent e, ptrdiff_t *ld);
+/* Whether they have it inside a row, and all rows of all images have a distance of `line`. */
+bool fo_qlines(const fo_image *x, fo_qextent e, ptrdiff_t *ld, ptrdiff_t *line);
 void fo_qmove(const fo_qkernels *kn, fo_qextent e, fo_dtype type, const fo_image *from, const fo_image *to);
 
 /* Floats in any order as bfloat16, channels last; FO_NO_MEMORY where memory is short. */

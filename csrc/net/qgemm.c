@@ -243,6 +243,7 @@ static void make_rows(const qjob *job, fo_qgemm_args *g, ptrdiff_t group, ptrdif
 fo_qgemm_args fo_qblock_of(const fo_qproduct *p, const fo_qepilogue *ep, ptrdiff_t group, ptrdiff_t i, ptrdiff_t j) {
     const fo_qplan *plan = p->plan;
     const ptrdiff_t column = group * plan->n + j, at = group * plan->columns + j;
+    const ptrdiff_t line = p->line ? i / p->line : 0, row = i - line * p->line;
     fo_qgemm_args g = {.k = plan->quads,
                        .segments = 1,
                        .ldc = p->ldc,
@@ -250,13 +251,30 @@ fo_qgemm_args fo_qblock_of(const fo_qproduct *p, const fo_qepilogue *ep, ptrdiff
                        .b = plan->w ? plan->w + group * plan->panels + 4 * j * plan->quads : NULL,
                        .bits = &plan->bits,
                        .column = j,
-                       .c = (char *)p->c + (i * p->ldc + column) * fo_size(ep->type)};
+                       .c = (char *)p->c + (line * p->c_line + row * p->ldc + column) * fo_size(ep->type)};
     g.ep.start += at, g.ep.scale += at, g.ep.bias += at;
     if (g.ep.act.slopes) g.ep.act.slopes += at;
     if (g.ep.nudge) g.ep.nudge += at;
     if (g.ep.w_zero) g.ep.w_zero += at;
-    g.ep.residual = p->residual ? (const char *)p->residual + (i * p->ldr + column) * fo_size(ep->residual_type) : NULL;
+    if (p->residual)
+        g.ep.residual =
+            (const char *)p->residual + (line * p->r_line + row * p->ldr + column) * fo_size(ep->residual_type);
     return g;
+}
+
+/* A block from row i and a group's column j on, line by line. */
+static void run_lines(const qjob *job, const fo_qgemm_args *block, ptrdiff_t group, ptrdiff_t i, ptrdiff_t j) {
+    const fo_qproduct *p = job->p;
+    const ptrdiff_t scales = fo_qscales(p->plan);
+    for (ptrdiff_t r = 0, some; r < block->m; r += some) {
+        const fo_qgemm_args at = fo_qblock_of(p, &job->ep, group, i + r, j);
+        fo_qgemm_args g = *block;
+        g.m = some = min_(block->m - r, p->line - (i + r) % p->line);
+        g.a += r * g.lda, g.c = at.c, g.ep.residual = at.ep.residual;
+        if (g.row_scale) g.row_scale += r * scales, g.row_zero += r * scales;
+        if (g.row_sums) g.row_sums += r;
+        fo_qgemm(p->plan, &g);
+    }
 }
 
 static void qblock(void *context, ptrdiff_t task, int thread) {
@@ -276,7 +294,10 @@ static void qblock(void *context, ptrdiff_t task, int thread) {
         plan->kn->row_sums(&g, (int32_t *)scratch);
         g.row_sums = (const int32_t *)scratch;
     }
-    fo_qgemm(plan, &g);
+    if (p->line)
+        run_lines(job, &g, group, i, j);
+    else
+        fo_qgemm(plan, &g);
 }
 
 /* Blocks of rows that fit, as many as keep the threads busy; few of them are cut by columns, too. */

@@ -85,6 +85,8 @@ struct fo_qproduct {
     ptrdiff_t ldc;
     const void *residual; /* or NULL */
     ptrdiff_t ldr;
+    /* Lines of so many rows, unless it is 0: elements from line to line of C and of the residual. */
+    ptrdiff_t line, c_line, r_line;
 };
 
 /* Kernels take bytes x ^ flip, whose zero point is x's + offset; bfloat16 as it is. */

@@ -61,8 +61,8 @@ def block(rng, channels, inside, side=112):
     ]
     proto = parse_model(
         f'<ir_version: 8, opset_import: ["" : 17]> g (float[n, h, w, {channels}] x) => (float[n, h, w, {channels}] y) '
-        f"{{ t = Transpose<perm=[0,3,1,2]>(x) a = Conv(t, p) b = Relu(a) c = Conv<pads=[1,1,1,1], group={inside}>(b, d) "
-        f"e = Relu(c) z = Conv(e, q) y = Transpose<perm=[0,2,3,1]>(z) }}"
+        "{ t = Transpose<perm=[0,3,1,2]>(x) a = Conv(t, p) b = Relu(a) "
+        f"c = Conv<pads=[1,1,1,1], group={inside}>(b, d) e = Relu(c) z = Conv(e, q) y = Transpose<perm=[0,2,3,1]>(z) }}"
     )
     proto.graph.initializer.extend(weights)
     return proto, rng.standard_normal((1, side, side, channels)).astype(np.float32)
@@ -182,8 +182,8 @@ def test_from_torch(rng):
         layer(x.numpy()),
         fo.Linear(*[p.detach().numpy() for p in module[0].parameters()], precision="bfloat16")(x.numpy()),
     )
-    with pytest.raises(TypeError, match="ConvTranspose2d has no precision but float32"):
-        fo.from_torch(torch.nn.ConvTranspose2d(3, 4, 2), precision="bfloat16")
+    spread = fo.from_torch(torch.nn.ConvTranspose2d(3, 4, 2, output_padding=0), precision="bfloat16")
+    assert "precision='bfloat16'" in repr(spread)
 
 
 def test_layers_of_torch(rng):
@@ -250,6 +250,48 @@ def test_attention(rng, tmp_path):
     np.testing.assert_array_equal(y, fo.attention(q, k, v, scale=1, precision="bfloat16"))
     model.save(tmp_path / "model.fo")
     np.testing.assert_array_equal(fo.load(tmp_path / "model.fo")(*given), y)
+
+
+def transposed(rng, kernel=2, channels=64):
+    w = rng.standard_normal((channels, 32, kernel, kernel)).astype(np.float32) / 16
+    proto = parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[2, {channels}, 20, 20] x) => (float[2, 32, p, q] y) '
+        "{ a = ConvTranspose<strides=[2,2]>(x, k) y = Relu(a) }"
+    )
+    proto.graph.initializer.append(numpy_helper.from_array(w, "k"))
+    return proto, w, rng.standard_normal((2, channels, 20, 20)).astype(np.float32)
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("kernel", [2, 3])
+def test_transposed_convolutions(rng, tmp_path, kernel):
+    proto, w, x = transposed(rng, kernel)
+    model = fo.load_onnx(proto, precision="bfloat16")
+    y = model(x)
+    assert not why_not(model)
+    layer = fo.ConvTranspose2d(w, stride=2, activation="relu", precision="bfloat16")
+    np.testing.assert_array_equal(y, layer(x))
+    model.save(tmp_path / "model.fo")
+    np.testing.assert_array_equal(fo.load(tmp_path / "model.fo")(x), y)
+
+
+@needs_bfloat16
+def test_transposed_convolutions_over_three_axes(rng):
+    """Each tap of the depth is a layer of its own."""
+    torch = pytest.importorskip("torch")
+    module, x = torch.nn.ConvTranspose3d(64, 64, 3, stride=2).eval(), torch.randn(1, 64, 3, 12, 12)
+    model = fo.from_torch(module, x, precision="bfloat16")
+    y, expected = model(x.numpy()), module(x).detach().numpy()
+    assert not why_not(model)
+    assert 1e-5 < np.abs(y - expected).max() / np.abs(expected).max() < 0.01
+
+
+def test_transposed_convolutions_that_stay_float32(rng):
+    """Two channels: the results take longer than the products."""
+    proto, _, x = transposed(rng, channels=2)
+    model = fo.load_onnx(proto, precision="bfloat16")
+    np.testing.assert_array_equal(model(x), fo.load_onnx(proto)(x))
+    assert len(why_not(model)) == 1
 
 
 @pytest.mark.parametrize("instruction", [True, False])

@@ -54,6 +54,85 @@ def test_conv2d(bf16_products, threads, rng, case, layout):
     np.testing.assert_array_equal(layer._weights()[0], bf16(w))
 
 
+SPREADING = [
+    dict(x=(2, 16, 9, 8), w=(16, 24, 2, 2), stride=2),
+    dict(x=(1, 6, 9, 8), w=(6, 5, 2, 2), stride=2),
+    dict(x=(2, 32, 7, 6), w=(32, 16, 4, 4), stride=2, padding=1),
+    dict(x=(1, 8, 6, 30), w=(8, 17, 3, 3), stride=2, padding=1, output_padding=1),
+    dict(x=(1, 8, 6, 9), w=(8, 3, 2, 6), stride=(1, 3), padding=(0, 1)),
+    dict(x=(1, 12, 5, 4), w=(12, 4, 3, 2), stride=(3, 1), groups=2),
+    dict(x=(1, 12, 5, 4), w=(12, 1, 3, 3), stride=2, groups=12),
+    dict(x=(1, 7, 6, 5), w=(7, 9, 3, 3), padding=1, dilation=2),
+    dict(x=(1, 5, 4, 4), w=(5, 6, 1, 1), stride=3),
+    dict(x=(2, 6, 1, 1), w=(6, 8, 4, 4), stride=4),
+]
+
+
+@pytest.mark.parametrize("case", SPREADING)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_conv_transpose2d(bf16_products, threads, rng, case, layout):
+    case = dict(case)
+    x, w = (rng.standard_normal(case.pop(name), np.float32) for name in "xw")
+    bias = rng.standard_normal(w.shape[1] * case.get("groups", 1)).astype(np.float32)
+    layer = fo.ConvTranspose2d(w, bias, activation="relu", layout=layout, precision="bfloat16", **case)
+    given = x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    residual = rng.standard_normal(layer.output_shape(given.shape)).astype(np.float32)
+    options = dict(bias=bias, residual=residual, activation="relu", layout=layout)
+    y = layer(given, residual)
+    check(y, oracle.conv_transpose2d(bf16(given), bf16(w), **options, **case))
+    for at_end in (False, True):
+        np.testing.assert_array_equal(layer(guarded(given, at_end), guarded(residual, at_end), guarded(y, at_end)), y)
+
+
+@pytest.mark.parametrize("rounded", [(0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_blocks_have_the_bits_of_their_layers(bf16_products, rng, layout, rounded):
+    """Of an image for which a block in float32 is one kernel."""
+    depthwise, pointwise = (("float32", "bfloat16")[i] for i in rounded)
+    w, v = rng.standard_normal((32, 1, 3, 3), np.float32), rng.standard_normal((16, 32, 1, 1), np.float32)
+    shape = (1, 260, 300, 32) if layout == "NHWC" else (1, 32, 260, 300)
+    x = rng.standard_normal(shape, np.float32)
+    parts = (
+        fo.Conv2d(w, padding=1, groups=32, activation="relu", layout=layout, precision=depthwise),
+        fo.Conv2d(v, layout=layout, precision=pointwise),
+    )
+    block = fo.DepthwiseSeparable(*parts)
+    assert not block.fuses(x.shape)
+    np.testing.assert_array_equal(block(x), parts[1](parts[0](x)))
+    twin = reference.DepthwiseSeparable(
+        reference.Conv2d(w, padding=1, groups=32, activation="relu", layout=layout, precision=depthwise),
+        reference.Conv2d(v, layout=layout, precision=pointwise),
+    )
+    np.testing.assert_allclose(twin(x), block(x), atol=0.05)
+
+
+@pytest.mark.parametrize("fold_bn", [False, True])
+def test_conv_transpose2d_and_its_batch_norm(bf16_products, rng, fold_bn):
+    x, w = rng.standard_normal((2, 8, 5, 6), np.float32), rng.standard_normal((8, 3, 2, 2), np.float32)
+    bn = fo.BatchNorm(*rng.uniform(0.5, 1.5, (4, 6)).astype(np.float32))
+    options = dict(stride=2, groups=2, activation="relu", precision="bfloat16")
+    y = fo.ConvTranspose2d(w, bn=bn, **options)(x)
+    twin = reference.ConvTranspose2d(w, bn=bn, fold_bn=fold_bn, **options)(x)
+    np.testing.assert_allclose(twin, y, **(dict(rtol=1e-5, atol=1e-5) if fold_bn else dict(atol=0.05)))
+
+
+@pytest.mark.parametrize("ld", [24, 40])
+def test_pixels_with_gaps_between_rows(bf16_products, threads, rng, ld):
+    """An image that is a part of a larger one, and a residual that is none: lines of their own."""
+    x, w = rng.standard_normal((2, 6, 5, 16), np.float32), rng.standard_normal((24, 16, 1, 1), np.float32)
+    layer = fo.Conv2d(w, layout="NHWC", precision="bfloat16")
+    residual = rng.standard_normal((2, 6, 5, 24), np.float32)
+    out = np.zeros((2, 6, 9, ld), np.float32)
+    layer(x, residual, out=out[:, :, 2:7, :24])
+    np.testing.assert_array_equal(out[:, :, 2:7, :24], layer(x, residual))
+    around = out.copy()
+    around[:, :, 2:7, :24] = 0
+    assert not around.any()
+    wide = np.zeros((2, 6, 9, ld), np.float32)
+    wide[:, :, 2:7, :24] = residual
+    np.testing.assert_array_equal(layer(x, wide[:, :, 2:7, :24]), layer(x, residual))
+
+
 def test_batch_norm_is_folded_before_weights_are_rounded(bf16_products, rng):
     x, w = rng.standard_normal((1, 8, 5, 5), np.float32), rng.standard_normal((16, 8, 1, 1), np.float32)
     bn = fo.BatchNorm(*rng.uniform(0.5, 1.5, (4, 16)).astype(np.float32))
@@ -137,7 +216,13 @@ def test_conv1d_and_its_stream(bf16_products, rng):
 
 @pytest.mark.parametrize(
     "kind, w, x",
-    [("Linear", (9, 20), (3, 20)), ("Conv2d", (8, 4, 3, 3), (1, 4, 6, 6)), ("Conv1d", (8, 4, 3), (1, 4, 9))],
+    [
+        ("Linear", (9, 20), (3, 20)),
+        ("Conv2d", (8, 4, 3, 3), (1, 4, 6, 6)),
+        ("Conv1d", (8, 4, 3), (1, 4, 9)),
+        ("ConvTranspose2d", (8, 8, 3, 3), (1, 8, 6, 6)),
+        ("ConvTranspose1d", (8, 8, 3), (1, 8, 9)),
+    ],
 )
 def test_layers(rng, kind, w, x):
     """Copies, pickles, what is printed, and the unfused twin."""

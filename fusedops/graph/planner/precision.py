@@ -25,13 +25,16 @@ _NO_PRODUCT = "the processor has no product of bfloat16 for it"
 def run(builder, steps):
     """Lets steps multiply in bfloat16, in place; the report of those that could and do not."""
     inner = [step for step in steps if step.kind in _INNER and _is_of_floats(step)]
-    return _layers(builder, steps) + [refusal for step in inner for refusal in _inner(builder, step)]
+    report = _layers(builder, steps) + [refusal for step in inner for refusal in _inner(builder, step)]
+    for key in [key for key in builder.layers if (key, "bfloat16") in builder.layers]:
+        del builder.layers[key]  # packed in vain; a plan that needs it makes it again
+    return report
 
 
 def _is_of_floats(step):
     """Whether a step has weights of floats, or none: int8 and those in blocks stay as they are."""
     layer = step.arguments.get("layer")
-    return layer is None or isinstance(layer, _Layer)
+    return layer is None or isinstance(layer, (_Layer, _core.ConvTranspose2dPlan))
 
 
 def _may(step):
@@ -94,6 +97,8 @@ def _case(step):
     a = step.arguments
     if step.kind == "recurrent":
         return a["layer"], a["x"].shape[1]
+    if step.kind == "conv_transpose":
+        return _call(step)
     return a["q"].shape, a["k"].shape, a["v"].shape[-1]
 
 
@@ -108,6 +113,10 @@ def _of_recurrent(layer, batch):
             outputs, hidden = options["w_hr"].shape
             each.append(_of_product(batch, outputs, hidden, batch * hidden))
     return tuple(map(sum, zip(*each, strict=True)))
+
+
+def _of_transposed(layer, x, y, where):
+    return layer._nanoseconds((x[0], *x[2:]), y[2:], *where)
 
 
 def _of_attention(q, k, dv):
@@ -131,11 +140,20 @@ def _narrow_recurrent(builder, step):
     _replace_layer(builder, step, layer, layer._in_bfloat16)
 
 
+def _narrow_transposed(builder, step):
+    layer = step.arguments["layer"]
+    _replace_layer(builder, step, layer, layer.in_bfloat16)
+
+
 def _narrow_attention(builder, step):
     step.arguments["bfloat16"] = True
 
 
-_INNER = {"recurrent": (_of_recurrent, _narrow_recurrent), "attention": (_of_attention, _narrow_attention)}
+_INNER = {
+    "recurrent": (_of_recurrent, _narrow_recurrent),
+    "conv_transpose": (_of_transposed, _narrow_transposed),
+    "attention": (_of_attention, _narrow_attention),
+}
 
 
 def _found(users, able):
@@ -197,9 +215,8 @@ def _narrow(builder, step, narrow):
 
 
 def _replace_layer(builder, step, layer, make):
-    step.arguments["layer"] = builder.layer((step.node.name, "bfloat16"), make)
-    for key in [k for k, each in builder.layers.items() if each is layer]:  # packed in vain; a plan that needs it makes
-        del builder.layers[key]  # it again
+    key = next(key for key, each in builder.layers.items() if each is layer)
+    step.arguments["layer"] = builder.layer((key, "bfloat16"), make)
 
 
 def _stored(t, narrow):

@@ -46,13 +46,6 @@ def layer_of(module, precision="float32"):
             f"torch.nn's {', '.join(known.__name__ for known in makers)}: "
             "for anything else, pass example inputs as well, from_torch(module, example_inputs)"
         )
-    if precision == "float32":
-        return makers[kind](module)
-    if makers[kind] is _transposed:
-        others = [known.__name__ for known, make in makers.items() if make is not _transposed]
-        raise TypeError(
-            f"{kind.__name__} has no precision but float32 here: layers of {', '.join(others)} multiply in {precision}"
-        )
     return makers[kind](module, precision=precision)
 
 
@@ -76,8 +69,8 @@ def _convolution(m, **options):
     return getattr(layers, name)(_array(m.weight), _array(m.bias), groups=m.groups, **_windows(m), **options)
 
 
-def _transposed(m):
-    more = dict(output_padding=_number(m.output_padding), groups=m.groups)
+def _transposed(m, **options):
+    more = dict(output_padding=_number(m.output_padding), groups=m.groups, **options)
     return getattr(layers, type(m).__name__)(_array(m.weight), _array(m.bias), **more, **_windows(m))
 
 
