@@ -13,6 +13,8 @@ from .recurrent_weights import of_keras
 if TYPE_CHECKING:
     from typing import Any
 
+    from ._types import Precision
+
 
 # Keras 3's names; None: the identity
 _ACTIVATIONS = {
@@ -27,7 +29,7 @@ _ACTIVATIONS = {
 }
 
 
-def from_keras(layer: Any) -> Any:
+def from_keras(layer: Any, *, precision: Precision = "float32") -> Any:
     """The layer of fusedops that computes what a single Keras layer does, with its weights and activation.
 
     Parameters
@@ -35,6 +37,8 @@ def from_keras(layer: Any) -> Any:
     layer : keras.layers.Layer
         A built `Conv2D`, `DepthwiseConv2D`, `SeparableConv2D`, `Dense`, `SimpleRNN`, `LSTM` or `GRU`, or a
         `Bidirectional` of one of the last three: of Keras 3, by whatever backend. Its weights are copied.
+    precision : "float32" or "bfloat16"
+        Of the operands of products, as :class:`Linear` has it.
 
     Returns
     -------
@@ -73,7 +77,8 @@ def from_keras(layer: Any) -> Any:
     weights = list(layer.get_weights())
     if not weights:
         raise ValueError(f"{name} has no weights yet: call it once, or its build")
-    return _MAKERS[name](layer.get_config(), [_core.as_input(w, f"{name}'s weights") for w in weights])
+    weights = [_core.as_input(w, f"{name}'s weights") for w in weights]
+    return _MAKERS[name](layer.get_config(), weights, precision=precision)
 
 
 def _activation(config, key="activation"):
@@ -109,11 +114,11 @@ def _windows(config):
     return dict(stride=config.get("strides", 1), padding=config["padding"], dilation=dilation, layout=layout)
 
 
-def _conv2d(config, weights):
+def _conv2d(config, weights, **options):
     kernel, bias = _split(weights, config, 1)  # (kh, kw, ic / groups, oc)
     groups = config.get("groups", 1)
     w = kernel.transpose(3, 2, 0, 1)
-    return Conv2d(w, bias, activation=_activation(config), groups=groups, **_windows(config))
+    return Conv2d(w, bias, activation=_activation(config), groups=groups, **_windows(config), **options)
 
 
 def _channelwise(kernel):
@@ -122,49 +127,55 @@ def _channelwise(kernel):
     return kernel.transpose(2, 3, 0, 1).reshape(c * m, 1, kh, kw)
 
 
-def _depthwise(config, weights):
+def _depthwise(config, weights, **options):
     kernel, bias = _split(weights, config, 1)
-    options = dict(activation=_activation(config), groups=kernel.shape[2])
+    options |= dict(activation=_activation(config), groups=kernel.shape[2])
     return Conv2d(_channelwise(kernel), bias, **options, **_windows(config))
 
 
-def _separable(config, weights):
+def _separable(config, weights, **options):
     depthwise, pointwise, bias = _split(weights, config, 2)
     _only(config, depth_multiplier=1)
     windows = _windows(config)
     return DepthwiseSeparable(
-        Conv2d(_channelwise(depthwise), groups=depthwise.shape[2], **windows),
-        Conv2d(pointwise.transpose(3, 2, 0, 1), bias, activation=_activation(config), layout=windows["layout"]),
+        Conv2d(_channelwise(depthwise), groups=depthwise.shape[2], **windows, **options),
+        Conv2d(
+            pointwise.transpose(3, 2, 0, 1),
+            bias,
+            activation=_activation(config),
+            layout=windows["layout"],
+            **options,
+        ),
     )
 
 
-def _dense(config, weights):
+def _dense(config, weights, **options):
     kernel, bias = _split(weights, config, 1)
-    return Linear(kernel.T, bias, activation=_activation(config))
+    return Linear(kernel.T, bias, activation=_activation(config), **options)
 
 
 def _recurrent(kind):
-    def make(config, weights):
+    def make(config, weights, **options):
         _only(config, go_backwards=False, stateful=False, time_major=False)
         functions = _activation(config)
         if kind == "SimpleRNN":
-            return recurrent.RNN(**of_keras("RNN", weights), activation=functions, batch_first=True)
+            return recurrent.RNN(**of_keras("RNN", weights), activation=functions, batch_first=True, **options)
         gates = _activation(config, "recurrent_activation")
         if kind == "LSTM":
-            options = dict(activations=(gates, functions, functions))
+            options |= dict(activations=(gates, functions, functions))
         else:
-            options = dict(activations=(gates, functions), reset_after=bool(config.get("reset_after", True)))
+            options |= dict(activations=(gates, functions), reset_after=bool(config.get("reset_after", True)))
         return getattr(recurrent, kind)(**of_keras(kind, weights), **options, batch_first=True)
 
     return make
 
 
-def _bidirectional(config, weights):
+def _bidirectional(config, weights, **options):
     _only(config, merge_mode="concat")
     inner = config["layer"]
     if inner["class_name"] not in _RECURRENT:
         raise TypeError(f"there is no fusedops layer for a Bidirectional of {inner['class_name']}")
-    return _RECURRENT[inner["class_name"]](inner["config"], weights)
+    return _RECURRENT[inner["class_name"]](inner["config"], weights, **options)
 
 
 _RECURRENT = {kind: _recurrent(kind) for kind in ("SimpleRNN", "LSTM", "GRU")}

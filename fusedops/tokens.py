@@ -376,7 +376,13 @@ class KVCache:
         self._tokens = tokens
 
     def attention(
-        self, q: Input, *, mask: Input | None = None, scale: float | None = None, out: Array | None = None
+        self,
+        q: Input,
+        *,
+        mask: Input | None = None,
+        scale: float | None = None,
+        precision: Precision = "float32",
+        out: Array | None = None,
     ) -> Array:
         """Attention of the last t tokens, see :func:`attention`: query i sees the keys 0 .. len(cache) - t + i.
 
@@ -384,7 +390,7 @@ class KVCache:
         ----------
         q : ndarray, float32, (batch, query heads, t, d)
             Of the tokens that were appended last.
-        mask, scale, out
+        mask, scale, precision, out
             See :func:`attention`; a mask has len(cache) keys.
 
         Returns
@@ -405,10 +411,10 @@ class KVCache:
         >>> cache.attention(np.zeros((1, 4, 1, 2), np.float32))[0, 0]
         array([[3., 6.]], dtype=float32)
         """
-        q = _core.as_input(q, "q")
+        q, bfloat16 = _core.as_input(q, "q"), multiplies(precision)
         if q.ndim != 4 or q.shape[2] > self._tokens:
             raise ValueError(
                 f"q has shape {q.shape}, but must be (batch, query heads, t, d) with t up to the {self._tokens} tokens "
                 "of the cache"
             )
-        return _attention(q, self.k, self.v, mask, True, self._tokens - q.shape[2], scale, out)
+        return _attention(q, self.k, self.v, mask, True, self._tokens - q.shape[2], scale, out, bfloat16)

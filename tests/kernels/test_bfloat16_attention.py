@@ -112,6 +112,19 @@ def test_stays_within_arrays(bf16_products, draw, sizes, at_end):
     np.testing.assert_array_equal(fo.attention(*given, precision="bfloat16", out=out), y)
 
 
+def test_cache(bf16_products, draw):
+    """Tokens behind others have the bits of the whole sequence."""
+    q, k, v = arrays(draw, 4, 2, 70, 70, 24, 20)
+    cache = fo.KVCache(2, 2, 24, 20)
+    whole = fo.attention(q, k, v, causal=True, precision="bfloat16")
+    for first, last in ((0, 40), (40, 41), (41, 70)):
+        cache.append(k[:, :, first:last], v[:, :, first:last])
+        y = cache.attention(q[:, :, first:last], precision="bfloat16")
+        np.testing.assert_array_equal(y, whole[:, :, first:last])
+    with pytest.raises(ValueError, match="unknown precision 'half'"):
+        cache.attention(q[:, :, -1:], precision="half")
+
+
 def test_multihead(bf16_products, draw):
     w, biases, x = draw(4, 24, 24) / 4, draw(4, 24), draw(2, 9, 24)
     layer = fo.MultiheadAttention(*w, *biases, heads=3, batch_first=True, precision="bfloat16")

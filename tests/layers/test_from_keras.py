@@ -165,3 +165,26 @@ def test_bidirectional(draw):
 def test_refused(error, name, weights, config, text):
     with pytest.raises(error, match=text):
         fo.from_keras(layer_of(name, weights, **config))
+
+
+@pytest.mark.parametrize(
+    "name, shapes, x, config",
+    [
+        ("Conv2D", [(3, 3, 4, 8)], (1, 6, 6, 4), dict(padding="valid")),
+        ("DepthwiseConv2D", [(3, 3, 4, 1)], (1, 6, 6, 4), dict(padding="valid")),
+        ("SeparableConv2D", [(3, 3, 4, 1), (1, 1, 4, 8)], (1, 6, 6, 4), dict(padding="valid")),
+        ("Dense", [(4, 8)], (3, 4), {}),
+        ("SimpleRNN", [(4, 8), (8, 8)], (2, 5, 4), {}),
+        ("LSTM", [(4, 32), (8, 32)], (2, 5, 4), dict(recurrent_activation="sigmoid")),
+        ("GRU", [(4, 24), (8, 24)], (2, 5, 4), dict(recurrent_activation="sigmoid")),
+    ],
+)
+def test_precision(draw, name, shapes, x, config):
+    """Operands are rounded; a network's layer says so."""
+    layer, x = layer_of(name, [draw(*shape) for shape in shapes], use_bias=False, **config), draw(*x)
+    made = fo.from_keras(layer, precision="bfloat16")
+    (y, expected) = (v[0] if isinstance(v, tuple) else v for v in (made(x), fo.from_keras(layer)(x)))
+    assert "precision='bfloat16'" in repr(made)
+    assert 1e-5 < np.abs(y - expected).max() / np.abs(expected).max() < 0.05
+    with pytest.raises(ValueError, match="unknown precision 'half'"):
+        fo.from_keras(layer, precision="half")
