@@ -501,6 +501,7 @@ class RNN(_Sequence, _core.SequencePlan):
         layout: Literal[0, 1] = 0,
         activation: Activation = "tanh",
         clip: float | None = None,
+        precision: Precision = "float32",
     ) -> RNN:
         """The layer of an ONNX node RNN with these inputs and attributes.
 
@@ -512,6 +513,8 @@ class RNN(_Sequence, _core.SequencePlan):
         layout : {0, 1}
             1 is ``batch_first=True``. The state is (directions, batch, hidden) with both.
         activation, clip
+            See :class:`RNN`.
+        precision : "float32" or "bfloat16"
             See :class:`RNN`.
 
         Returns
@@ -531,10 +534,12 @@ class RNN(_Sequence, _core.SequencePlan):
         """
         weights = recurrent_weights.of_onnx("RNN", w, r, b)
         options = recurrent_weights.direction(direction, len(np.asarray(w)), layout)
-        return cls(**weights, **options, activation=activation, clip=clip)
+        return cls(**weights, **options, activation=activation, clip=clip, precision=precision)
 
     @classmethod
-    def from_keras(cls, *weights, activation: Activation = "tanh", batch_first: bool = True) -> RNN:
+    def from_keras(
+        cls, *weights, activation: Activation = "tanh", batch_first: bool = True, precision: Precision = "float32"
+    ) -> RNN:
         """The layer of a Keras SimpleRNN, or of a Bidirectional one, from its ``get_weights()``.
 
         Parameters
@@ -545,6 +550,8 @@ class RNN(_Sequence, _core.SequencePlan):
         activation : str or tuple
         batch_first : bool
             Keras's order; see :class:`RNN`.
+        precision : "float32" or "bfloat16"
+            See :class:`RNN`.
 
         Returns
         -------
@@ -561,7 +568,12 @@ class RNN(_Sequence, _core.SequencePlan):
         >>> fo.RNN.from_keras(np.ones((3, 2), np.float32), np.ones((2, 2), np.float32))
         RNN(num_layers=1, batch_first=True, RNNCell(3 -> 2, bias=False, activation='tanh', kernel='... gemm and gates'))
         """
-        return cls(**recurrent_weights.of_keras("RNN", weights), activation=activation, batch_first=batch_first)
+        return cls(
+            **recurrent_weights.of_keras("RNN", weights),
+            activation=activation,
+            batch_first=batch_first,
+            precision=precision,
+        )
 
 
 class LSTM(_Sequence, _core.SequencePlan):
@@ -643,6 +655,7 @@ class LSTM(_Sequence, _core.SequencePlan):
         clip: float | None = None,
         cell_clip: float | None = None,
         activations: Sequence[Activation] | None = None,
+        precision: Precision = "float32",
     ) -> LSTM:
         """The layer of an ONNX node LSTM with these inputs and attributes.
 
@@ -657,6 +670,8 @@ class LSTM(_Sequence, _core.SequencePlan):
         clip, cell_clip : float, optional
         activations : tuple of three, optional
             As :class:`LSTMCell` takes them.
+        precision : "float32" or "bfloat16"
+            See :class:`LSTM`.
 
         Returns
         -------
@@ -675,10 +690,10 @@ class LSTM(_Sequence, _core.SequencePlan):
         """
         weights = recurrent_weights.of_onnx("LSTM", w, r, b, p)
         options = recurrent_weights.direction(direction, len(np.asarray(w)), layout)
-        return cls(**weights, **options, clip=clip, cell_clip=cell_clip, activations=activations)
+        return cls(**weights, **options, clip=clip, cell_clip=cell_clip, activations=activations, precision=precision)
 
     @classmethod
-    def from_keras(cls, *weights, batch_first: bool = True) -> LSTM:
+    def from_keras(cls, *weights, batch_first: bool = True, precision: Precision = "float32") -> LSTM:
         """The layer of a Keras LSTM, or of a Bidirectional one, from its ``get_weights()``: gates i f c o.
 
         Parameters
@@ -688,6 +703,8 @@ class LSTM(_Sequence, _core.SequencePlan):
             for each direction.
         batch_first : bool
             Keras's order; see :class:`RNN`.
+        precision : "float32" or "bfloat16"
+            See :class:`LSTM`.
 
         Returns
         -------
@@ -704,7 +721,7 @@ class LSTM(_Sequence, _core.SequencePlan):
         >>> fo.LSTM.from_keras(np.ones((3, 8), np.float32), np.ones((2, 8), np.float32))
         LSTM(num_layers=1, batch_first=True, LSTMCell(3 -> 2, bias=False, kernel='... gemm and gates'))
         """
-        return cls(**recurrent_weights.of_keras("LSTM", weights), batch_first=batch_first)
+        return cls(**recurrent_weights.of_keras("LSTM", weights), batch_first=batch_first, precision=precision)
 
 
 class GRU(_Sequence, _core.SequencePlan):
@@ -777,6 +794,7 @@ class GRU(_Sequence, _core.SequencePlan):
         linear_before_reset: Literal[0, 1] = 0,
         clip: float | None = None,
         activations: Sequence[Activation] | None = None,
+        precision: Precision = "float32",
     ) -> GRU:
         """The layer of an ONNX node GRU with these inputs and attributes.
 
@@ -793,6 +811,8 @@ class GRU(_Sequence, _core.SequencePlan):
         clip : float, optional
         activations : tuple of two, optional
             As :class:`GRUCell` takes it.
+        precision : "float32" or "bfloat16"
+            See :class:`GRU`.
 
         Returns
         -------
@@ -811,10 +831,19 @@ class GRU(_Sequence, _core.SequencePlan):
         """
         weights = recurrent_weights.of_onnx("GRU", w, r, b)
         options = recurrent_weights.direction(direction, len(np.asarray(w)), layout)
-        return cls(**weights, **options, reset_after=bool(linear_before_reset), clip=clip, activations=activations)
+        return cls(
+            **weights,
+            **options,
+            reset_after=bool(linear_before_reset),
+            clip=clip,
+            activations=activations,
+            precision=precision,
+        )
 
     @classmethod
-    def from_keras(cls, *weights, reset_after: bool = True, batch_first: bool = True) -> GRU:
+    def from_keras(
+        cls, *weights, reset_after: bool = True, batch_first: bool = True, precision: Precision = "float32"
+    ) -> GRU:
         """The layer of a Keras GRU, or of a Bidirectional one, from its ``get_weights()``: gates in the order z r h.
 
         Parameters
@@ -826,6 +855,8 @@ class GRU(_Sequence, _core.SequencePlan):
             As the Keras layer has it.
         batch_first : bool
             Keras's order; see :class:`RNN`.
+        precision : "float32" or "bfloat16"
+            See :class:`GRU`.
 
         Returns
         -------
@@ -842,7 +873,12 @@ class GRU(_Sequence, _core.SequencePlan):
         >>> fo.GRU.from_keras(np.ones((3, 6), np.float32), np.ones((2, 6), np.float32))
         GRU(num_layers=1, batch_first=True, GRUCell(3 -> 2, bias=False, reset_after=True, kernel='... gemm and gates'))
         """
-        return cls(**recurrent_weights.of_keras("GRU", weights), reset_after=reset_after, batch_first=batch_first)
+        return cls(
+            **recurrent_weights.of_keras("GRU", weights),
+            reset_after=reset_after,
+            batch_first=batch_first,
+            precision=precision,
+        )
 
 
 def rnn_cell(

@@ -449,7 +449,8 @@ class Model:
         progress: Callable[[float], object] = lambda done: None,
     ) -> Model:
         """The network in int8 where that is predicted to be faster here, and exact enough on samples; or the weights
-        of its products in 4 or 8 bits, without samples.
+        of its products in 4 or 8 bits, without samples. What stays has the network's precision: with bfloat16 a layer
+        is in int8, bfloat16 or float32, whichever is faster, and errors are those of all three.
 
         Batch norm is folded, ranges of channels are made alike where that changes nothing, and biases take up the mean
         error of their layer. A convolution or product with constant weights goes to int8: int8 weights with one scale
@@ -530,7 +531,8 @@ class Model:
             graph, done = quantize_weights(self._graph, weights, options.keep)
             progress(1.0)
             return Model(graph, [*self._report, done], None, self._options)
-        graph, done = quantize(self._session, Session.optimized, Session, samples, options, progress)
+        optimized = partial(Session.optimized, options=self._options)
+        graph, done = quantize(self._session, optimized, Session, samples, options, progress)
         return self.built(graph, self._options, done)
 
     def save(self, path: str | os.PathLike[str]) -> None:

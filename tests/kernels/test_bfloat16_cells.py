@@ -231,3 +231,16 @@ def test_nothing_to_compute(bf16_products, draw, batch, inputs):
     h = draw(batch, 8)
     y = fo.GRUCell(**w, precision="bfloat16")(np.ones((batch, inputs), np.float32), h)
     np.testing.assert_allclose(y, step("GRU", np.ones((batch, inputs)), h, h, w)[0], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+def test_weights_of_onnx_and_keras(bf16_products, draw, kind):
+    gates = {"RNN": 1, "LSTM": 4, "GRU": 3}[kind]
+    make, x = getattr(fo, kind), draw(3, 2, 6)
+    onnx = draw(1, gates * 8, 6), draw(1, gates * 8, 8)
+    keras = draw(6, gates * 8), draw(8, gates * 8)
+    for maker, weights, given in ((make.from_onnx, onnx, x), (make.from_keras, keras, x.swapaxes(0, 1))):
+        layer = maker(*weights, precision="bfloat16")
+        y, expected = layer(given)[0], maker(*weights)(given)[0]
+        assert "precision='bfloat16'" in repr(layer)
+        assert 1e-5 < np.abs(y - expected).max() < 0.1

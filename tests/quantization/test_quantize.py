@@ -106,7 +106,7 @@ def decibels(y, moved):
 @pytest.fixture
 def cheap(monkeypatch):
     """int8 are worth it for every layer, on every machine."""
-    monkeypatch.setattr(choice, "cost_of", lambda node, shapes, layer: choice.Cost(1e3, 1e7))
+    monkeypatch.setattr(choice, "cost_of", lambda *case: choice.Cost(1e3, 1e7))
     monkeypatch.setattr(layer_costs, "unquantized", lambda *shapes: 0.5)
 
 
@@ -125,6 +125,25 @@ def test_outputs_stay_near_float32(make, layers, method, cheap):
         assert decibels(model(x), small(x)) > bound
         assert not np.array_equal(model(x), small(x))
     assert len(small(samples_of(model, batch=5)[0])) == 5
+
+
+@pytest.mark.skipif(not _core.has_bfloat16(), reason="the processor has no dot product of bfloat16")
+def test_what_is_kept_has_the_precision_of_the_network(cheap):
+    """int8 and bfloat16 in one network, whose errors are those of both."""
+    plain, model = fo.load_onnx(rows()), fo.load_onnx(rows(), precision="bfloat16")
+    samples = samples_of(model, batch=64)
+    small, wide = (network.quantize(samples, keep=["second"]) for network in (model, plain))
+    layers = [s.arguments["layer"] for s in small.plan(samples[0])[0].steps if s.kind == "qlinear"]
+    assert [isinstance(layer, fo.Linear) for layer in layers] == [False, True, False]
+    assert "precision='bfloat16'" in repr(layers[1])
+    assert small.explain().quantized.outputs[0].snr != wide.explain().quantized.outputs[0].snr
+    assert decibels(plain(samples[0]), small(samples[0])) > 20
+
+
+def test_layers_that_bfloat16_makes_faster_stay_floats():
+    node, shapes = Node("Linear", "product", ["x", "w"], ["y"]), {"x": (512, 512), "y": (512, 512)}
+    (ns, float_ns), (same, narrow_ns) = (choice.cost_of(node, shapes, None, bfloat16) for bfloat16 in (False, True))
+    assert ns == same and (narrow_ns < float_ns if _core.has_bfloat16() else narrow_ns == float_ns)
 
 
 def test_what_is_said_of_outputs_is_what_they_lost(cheap):

@@ -1,4 +1,4 @@
-"""Predicted nanoseconds of layers in float32 and in int8, of which only the ratios count."""
+"""Predicted nanoseconds of layers in float32, int8 and bfloat16, of which only the ratios count."""
 
 import math
 
@@ -11,11 +11,11 @@ from ..operators.registry import OPERATORS
 
 
 def of_layer(node, x, y, layer):
-    """(float32, int8) of a layer for the shapes of its input and its result; `layer`: the Conv2d of a convolution."""
+    """(float32, int8, bfloat16) of a layer for the shapes of its input and its result; `layer`: a convolution's Conv2d."""
     if "Conv" not in node.op:
-        return _core.linear_nanoseconds(math.prod(x[:-1]), y[-1], x[-1])[:2]
+        return _core.linear_nanoseconds(math.prod(x[:-1]), y[-1], x[-1])
     _, _, pads = _window(node, x, layer._weights_shape())
-    return layer._nanoseconds((x[0], *_image(x)), _image(y), pads[0][0], pads[1][0])[:2]
+    return layer._nanoseconds((x[0], *_image(x)), _image(y), pads[0][0], pads[1][0])
 
 
 def of_others(nodes, shapes):
@@ -53,7 +53,7 @@ def unquantized(node, x, y, w):
             groups=node.attrs.get("group", 1),
             layout="NHWC",
         )
-    float_ns, ns = of_layer(node, x, y, layer)
+    float_ns, ns, _ = of_layer(node, x, y, layer)
     return ns / (float_ns + sum(_core.convert_nanoseconds(math.prod(shape)) for shape in (x, y)))
 
 

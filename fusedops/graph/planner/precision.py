@@ -79,7 +79,7 @@ def apart(builder, steps, blocks):
 
 def _of_block(*calls):
     """What a block must be slower than for its layers to be taken, and what they are predicted to take."""
-    times = [_of_layer(*call, True) for call in calls]
+    times = [_of_layer(layer, x, y, where, rounds=True) for layer, x, y, where in calls]
     return BLOCK_SHARE * sum(ns for ns, _ in times), sum(map(min, times))
 
 

@@ -18,15 +18,19 @@ _DOUBT = 1.1  # a prediction is no measurement: int8 must win by a tenth
 
 
 class Cost(NamedTuple):
-    """Predicted nanoseconds of a layer."""
+    """Predicted nanoseconds of a layer, in int8 and where it stays in floats."""
 
     ns: float
     float_ns: float
 
 
-def cost_of(node, shapes, layer):
-    """The Cost of a layer for the shapes of its input and its result; `layer`: its Conv2d, prepared."""
-    float_ns, ns = cost.of_layer(node, shapes[node.inputs[0]], shapes[node.output], layer)
+def cost_of(node, shapes, layer, bfloat16):
+    """The Cost of a layer for the shapes of its input and its result; `layer`: its Conv2d, prepared. bfloat16: floats
+    may be that."""
+    x = shapes[node.inputs[0]]
+    float_ns, ns, narrow_ns = cost.of_layer(node, x, shapes[node.output], layer)
+    if bfloat16:
+        float_ns = min(float_ns, narrow_ns + _core.bfloat16_nanoseconds(math.prod(x)))
     return Cost(ns, float_ns)
 
 

@@ -63,7 +63,8 @@ def quantize(session, optimized, session_of, samples, options, progress):
         equalization.equalize(graph, work.channels(plain, between))
     base = session_of(graph)
     shapes = _shapes(graph, work.samples[0])
-    return _chosen(base, optimized, work, work.measure(base, shapes, options.method), shapes, options)
+    measured = work.measure(base, shapes, options.method)
+    return _chosen(base, optimized, work, measured, shapes, options, session.options.bfloat16)
 
 
 # ---- what is given ---------------------------------------------------------------------------------------------------
@@ -296,14 +297,16 @@ def _why_not(graph, node, shapes):
     return ""
 
 
-def _chosen(base, optimized, work, measured, shapes, options):
+def _chosen(base, optimized, work, measured, shapes, options, bfloat16):
     """The cheapest choice whose outputs move no farther than they may: while they do, the layers that move their own
     results most go back to float32, twice as many each time."""
     graph = base.graph
     shapes = {v: shape for v, shape in shapes.items() if v not in measured.unbounded}
     able = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
     costs = {
-        n: choice.cost_of(n, shapes, base.layers.get(n.name)) for n in able if n.op == "Linear" or n.name in base.layers
+        n: choice.cost_of(n, shapes, base.layers.get(n.name), bfloat16)
+        for n in able
+        if n.op == "Linear" or n.name in base.layers
     }
     kept = _kept(able, measured, options)
     back = 1

@@ -86,11 +86,11 @@ class Session:
         graph.known = {}
 
     @classmethod
-    def optimized(cls, graph):
+    def optimized(cls, graph, options=BuildOptions()):
         """The session of a copy of a graph that went through all passes."""
         graph = graph.copy()
         optimize(graph, fold=True, fuse=True)
-        return cls(graph)
+        return cls(graph, options)
 
     def unlock(self):
         self._lock = Lock()
