@@ -65,7 +65,7 @@ def apart(builder, steps, blocks):
     """(steps, blocks, report) without the blocks whose layers, one after the other, are clearly faster in bfloat16."""
     kept, left, report = [], set(), []
     for block in blocks:
-        calls, node = [_call(part) for part in block.parts], block.whole.node
+        calls, node = [call_of(part) for part in block.parts], block.whole.node
         if not guard(_pays, _of_block, *calls):
             kept.append(block)
             continue
@@ -79,7 +79,7 @@ def apart(builder, steps, blocks):
 
 def _of_block(*calls):
     """What a block must be slower than for its layers to be taken, and what they are predicted to take."""
-    times = [_of_layer(layer, x, y, where, rounds=True) for layer, x, y, where in calls]
+    times = [of_layer(layer, x, y, where, rounds=True) for layer, x, y, where in calls]
     return BLOCK_SHARE * sum(ns for ns, _ in times), sum(map(min, times))
 
 
@@ -98,7 +98,7 @@ def _case(step):
     if step.kind == "recurrent":
         return a["layer"], a["x"].shape[1]
     if step.kind == "conv_transpose":
-        return _call(step)
+        return call_of(step)
     return a["q"].shape, a["k"].shape, a["v"].shape[-1]
 
 
@@ -172,10 +172,10 @@ def _stands(using, able):
 
 def _why_not(step, narrow):
     """Why a step stays float32; "" where it is faster in bfloat16."""
-    return _reason(_of_layer, *_call(step), id(step.arguments["x"].buffer.root()) not in narrow)
+    return _reason(of_layer, *call_of(step), id(step.arguments["x"].buffer.root()) not in narrow)
 
 
-def _call(step):
+def call_of(step):
     """The layer, the shapes of x and y, and where a convolution's image begins."""
     a = step.arguments
     return a["layer"], a["x"].shape, a["y"].shape, (a["top"], a["left"]) if "top" in a else ()
@@ -194,7 +194,7 @@ def _pays(ns_of, *case):
     return narrow_ns < ns
 
 
-def _of_layer(layer, x, y, where, rounds):
+def of_layer(layer, x, y, where, rounds):
     """What a step is predicted to take in float32, and in bfloat16 with the rounding of x, if that is needed."""
     if isinstance(layer, _core.Conv2dPlan):
         ns, _, narrow = layer._nanoseconds((x[0], *x[2:]), y[2:], *where)
