@@ -2,7 +2,7 @@
 fixed seed."""
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -72,9 +72,10 @@ class Product:
             bias=rng.standard_normal(self.outputs, np.float32),
         )
 
-    def variants(self, a):
+    def variants(self, a, precision="float32"):
         def layer(module, **options):
-            return into_one_array(module.Linear(a.w, a.bias, activation=self.activation, **options), a.x)
+            options |= dict(activation=self.activation, precision=precision)
+            return into_one_array(module.Linear(a.w, a.bias, **options), a.x)
 
         return {
             "numpy": lambda: ACTIVATIONS[self.activation](a.x @ a.w.T + a.bias),
@@ -106,11 +107,12 @@ class Attention:
             qkv=[rng.standard_normal((1, self.heads, self.tokens, self.width), np.float32) for _ in range(3)]
         )
 
-    def variants(self, a):
+    def variants(self, a, precision="float32"):
+        options = dict(causal=self.causal, precision=precision)
         return {
             "numpy": lambda: self._numpy(*a.qkv),
-            "unfused": lambda: reference.attention(*a.qkv, causal=self.causal),
-            "fused": lambda: tokens.attention(*a.qkv, causal=self.causal),
+            "unfused": lambda: reference.attention(*a.qkv, **options),
+            "fused": lambda: tokens.attention(*a.qkv, **options),
         }
 
     def _numpy(self, q, k, v):
@@ -143,8 +145,8 @@ class Sequence:
         x = rng.standard_normal((self.steps, self.batch, self.hidden), np.float32)
         return SimpleNamespace(x=x, weights=workloads.recurrent_weights(rng, self.mode, self.hidden))
 
-    def variants(self, a):
-        fused, unfused = (getattr(module, self.mode) for module in (recurrent, reference))
+    def variants(self, a, precision="float32"):
+        fused, unfused = (partial(getattr(module, self.mode), precision=precision) for module in (recurrent, reference))
         made = {"unfused": unfused(*a.weights), "folded": unfused(*a.weights, fold_bn=True), "fused": fused(*a.weights)}
         return {
             "numpy": lambda: self._numpy(a),

@@ -41,6 +41,7 @@ TABLES = {  # the title of a kind of benchmark, what differs within a row, and h
     "operation": ("Fusion", "variant", VARIANTS),
     "block": ("Blocks of MobileNet", "variant", VARIANTS),
     "eight_bits": ("int8", "variant", VARIANTS),
+    "precision": ("bfloat16", "variant", VARIANTS),
     "network": ("Networks", "variant", VARIANTS),
     "file": ("Networks of ONNX files", "variant", VARIANTS),
     "peer": ("Peers", "peer", LABELS),

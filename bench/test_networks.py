@@ -1,4 +1,4 @@
-"""Whole networks: as they are written, with batch norms folded, fused, and in int8. Those of ``cases`` with one image
+"""Whole networks: as they are written, with batch norms folded, fused, in bfloat16, and in int8. Those of ``cases`` with one image
 and with eight; with ``--networks FOLDER`` also the ONNX files of a folder."""
 
 from functools import lru_cache
@@ -11,8 +11,9 @@ from . import cases
 from .peers import variants
 
 FORMS = "unfused", "folded", "fused"
+NARROW = {"bfloat16": variants.bfloat16, "int8 fused": variants.eight_bits}
 BATCHES = 1, 8
-MIN_SNR = 20  # decibels of signal to noise at the output of a network in int8
+MIN_SNR = 20  # decibels of signal to noise at the output of a network in bfloat16 or int8
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +30,12 @@ def pytest_generate_tests(metafunc):
 
 @pytest.mark.parametrize(
     "name, batch, form",
-    [(name, batch, form) for name in cases.NETWORKS for batch in BATCHES for form in (*FORMS, "int8 fused")],
+    [(name, batch, form) for name in cases.NETWORKS for batch in BATCHES for form in (*FORMS, *NARROW)],
 )
 def test_network(benchmark, quick, name, batch, form):
     if quick and batch > 1:
         pytest.skip("not in a quick run")
-    call = variants.calls(name, batch)[form] if form in FORMS else eight_bits(name, batch)
+    call = variants.calls(name, batch)[form] if form in FORMS else narrow(name, batch, form)
     benchmark.group = name if batch == 1 else f"{name}, batch {batch}"
     benchmark.extra_info.update(
         kind="network", name=benchmark.group, variant=form, flop=cases.data(name, batch)[0].flop
@@ -43,9 +44,9 @@ def test_network(benchmark, quick, name, batch, form):
 
 
 @lru_cache(maxsize=1)
-def eight_bits(name, batch):
+def narrow(name, batch, form):
     case, a = cases.data(name, batch)
-    call, expected = variants.eight_bits(case, a), variants.calls(name, batch)["fused"]()
+    call, expected = NARROW[form](case, a), variants.calls(name, batch)["fused"]()
     noise = np.mean((call() - expected) ** 2) / np.mean(expected**2)
     assert -10 * np.log10(noise) > MIN_SNR
     return call

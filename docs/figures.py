@@ -211,25 +211,52 @@ def networks(file, threads):
             yield f"| {LABELS[name]} | {batch} | {cells(times, 'unfused', 'folded', 'fused')} | {gain:.2f}x | {saved} |"
 
 
+def gain(times, of, over):
+    """How many times as fast a form is as another, empty where one was not measured."""
+    return f"{times[over] / times[of]:.2f}x" if {of, over} <= times.keys() else ""
+
+
+def around(times):
+    """What fusion buys where the passes that it spares in float32 stand around the product of bfloat16."""
+    if not {"float32 unfused", "float32", "bfloat16"} <= times.keys():
+        return ""
+    return f"{1 + (times['float32 unfused'] - times['float32']) / times['bfloat16']:.2f}x"
+
+
 def eight_bits(file, threads):
-    """float32 fused, and 8 bits as passes and as one kernel, with the gain of fusion and of both."""
-    yield from head(threads, "float32, fused", "int8, unfused", "int8, fused", "gain of fusion", "over float32")
+    """Convolutions in float32, bfloat16 and int8, and the gains of fusion and over float32."""
+    yield from head(
+        threads, "float32, unfused", "float32, fused", "bfloat16, fused", "int8, unfused", "int8, fused",
+        "gain of fusion: float32", "bfloat16", "int8", "over float32: bfloat16", "int8",
+    )  # fmt: skip
+    forms = "float32 unfused", "float32", "bfloat16", "int8 unfused", "int8 fused"
     for name, times in file["threads"][threads]["eight_bits"].items():
-        float32, unfused, fused = row = [times[v] for v in ("float32", "int8 unfused", "int8 fused")]
-        yield (
-            f"| {LABELS[name]} | {' | '.join(map(milliseconds, row))} | {unfused / fused:.2f}x "
-            f"| {float32 / fused:.2f}x |"
-        )
+        fusion = gain(times, "float32", "float32 unfused"), around(times), gain(times, "int8 fused", "int8 unfused")
+        over = gain(times, "bfloat16", "float32"), gain(times, "int8 fused", "float32")
+        yield f"| {LABELS[name]} | {cells(times, *forms)} | {' | '.join(fusion + over)} |"
 
 
-def eight_bit_networks(file, threads):
-    """Whole networks fused, in float32 and quantised."""
-    yield from head(threads, "float32", "int8", "gain")
+def precision(file, threads):
+    """Products, attention and a recurrent layer in float32 and bfloat16, and the gains of fusion and over float32."""
+    yield from head(
+        threads, "float32, unfused", "float32, fused", "bfloat16, fused", "gain of fusion: float32", "bfloat16",
+        "over float32",
+    )  # fmt: skip
+    for name, times in file["threads"][threads].get("precision", {}).items():
+        gains = gain(times, "float32", "float32 unfused"), around(times), gain(times, "bfloat16", "float32")
+        yield f"| {LABELS[name]} | {cells(times, 'float32 unfused', 'float32', 'bfloat16')} | {' | '.join(gains)} |"
+
+
+def narrow_networks(file, threads):
+    """Whole networks in float32, unfused and fused, and fused in bfloat16 and int8."""
+    forms = "unfused", "fused", "bfloat16", "int8 fused"
+    titles = "float32, unfused", "float32, fused", "bfloat16, fused", "int8, fused"
+    yield from head(threads, *titles, "bfloat16 over float32", "int8 over float32")
     for name in NETWORKS:
         times = file["threads"][threads]["network"].get(name, {})
-        if "int8 fused" in times:
-            gain = times["fused"] / times["int8 fused"]
-            yield f"| {LABELS[name]} | {cells(times, 'fused', 'int8 fused')} | {gain:.2f}x |"
+        if times.keys() & {"bfloat16", "int8 fused"}:
+            gains = gain(times, "bfloat16", "fused"), gain(times, "int8 fused", "fused")
+            yield f"| {LABELS[name]} | {cells(times, *forms)} | {' | '.join(gains)} |"
 
 
 def files(file, threads):
@@ -272,7 +299,7 @@ def every_peer(file, threads):
 
 TABLES = {
     table.__name__: table
-    for table in (fusion, fusion_by_work, networks, eight_bits, eight_bit_networks, files, peers, every_peer)
+    for table in (fusion, fusion_by_work, networks, eight_bits, precision, narrow_networks, files, peers, every_peer)
 }
 
 

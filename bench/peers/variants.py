@@ -46,6 +46,14 @@ def _forms(case, a):
     return {variant: lambda net=load_onnx(model, **o): net(*arrays) for variant, o in options.items()}
 
 
+def bfloat16(case, a):
+    """A network whose products are in bfloat16 where that is faster."""
+    from .onnx_model import onnx_model
+
+    net = load_onnx(onnx_model(case, a), precision="bfloat16")
+    return lambda: net(a.x)
+
+
 def eight_bits(case, a):
     """A network in int8, calibrated on its own input."""
     from .onnx_model import onnx_model

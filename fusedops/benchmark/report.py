@@ -21,6 +21,7 @@ COLORS = {
     "folded": "#66c2a5",
     "fused": "#d95f02",
     "block": "#7a3803",
+    "float32 unfused": "#66c2a5",
     "float32": "#d95f02",
     "bfloat16": "#e6ab02",
     "int8 unfused": "#8da0cb",
@@ -108,7 +109,7 @@ def table(results):
         "Execution time summary, ms",
         setting(results),
         "",
-        f"{'':16}" + "".join(f"{name:>9}" for name in Summary._fields) + f"{'step':>8}{'vs unfused':>12}",
+        f"{'':17}" + "".join(f"{name:>9}" for name in Summary._fields) + f"{'step':>8}{'vs unfused':>12}",
     ]
     for workload in results["workloads"].values():
         lines.append(workload["title"])
@@ -118,7 +119,7 @@ def table(results):
             decimals = 3 if median >= 10 else 4 if median >= 0.1 else 6
             step = "" if above is None else f"{above / median:.2f}x"
             lines.append(
-                f"  {VARIANTS[variant]:14}"
+                f"  {VARIANTS[variant]:15}"
                 + "".join(f"{ms:9.{decimals}f}" for ms in summary.values())
                 + f"{step:>8}{f'{unfused / median:.2f}x':>12}"
             )
@@ -129,8 +130,9 @@ def table(results):
         "Shapes: figure 4 of the TVM paper (batch 1, stride 1, padding 1 for 3x3 and",
         "128 inputs are our assumptions), WeeNet, and blocks of MobileNet V1 and V2:",
         '"fused" runs their layers one after the other, "fused block" as one kernel',
-        "where that pays. int8: float32 and bfloat16 as one kernel; dequantise, compute,",
-        "activate and quantise, each a pass; all in one kernel; channels last.",
+        "where that pays. int8: float32 by passes and as one kernel, bfloat16 as one;",
+        "dequantise, compute, activate and quantise, each a pass; all in one kernel;",
+        "channels last.",
         busy(Summary(**ms) for workload in results["workloads"].values() for ms in workload["ms"].values()),
     ]
     return "\n".join(lines).rstrip()

@@ -5,8 +5,8 @@ batch 1, stride 1, padding 1 for the 3x3 kernel, 128 inputs of the cells and flo
 example of TVM's forum, a 3x3 convolution of 64 planes of 128x128 with batch norm and ReLU, and once more with a
 depthwise convolution. The last are blocks of MobileNet V1 and V2, channels last as networks run them; there, "fused"
 runs layer by layer, and "fused block" is one kernel. The third chapter has the paper's convolutions and WeeNet's in 8
-bits, channels last: float32 fused, bfloat16 fused (dense ones), int8 unfused (dequantise, compute, activate,
-quantise, each a pass) and 8 bits fused.
+bits, channels last: float32 unfused and fused, bfloat16 fused (dense ones), int8 unfused (dequantise, compute,
+activate, quantise, each a pass) and int8 fused.
 
 An operation is its sizes; `arrays` draws inputs and weights, `variants` makes functions of them. ``bench/`` runs more
 of them.
@@ -30,6 +30,7 @@ VARIANTS = {
     "folded": "folded only",
     "fused": "fused",
     "block": "fused block",
+    "float32 unfused": "float32 unfused",
     "float32": "float32",
     "bfloat16": "bfloat16",
     "int8 unfused": "int8 unfused",
@@ -258,12 +259,13 @@ class EightBits:
             twin._layer(floats, out=result)
             return _core.convert(result, y_scale, y_zero, y)
 
-        narrow = (
-            self.convolution.layer(a, layout="NHWC", precision="bfloat16") if self.convolution.groups == 1 else None
-        )
+        def form(module=layers, **options):
+            return into_one_array(self.convolution.layer(a, module, layout="NHWC", **options), a.x)
+
         return {
-            "float32": into_one_array(self.convolution.layer(a, layout="NHWC"), a.x),
-            **({"bfloat16": into_one_array(narrow, a.x)} if narrow else {}),
+            "float32 unfused": form(reference),
+            "float32": form(),
+            **({"bfloat16": form(precision="bfloat16")} if self.convolution.groups == 1 else {}),
             "int8 unfused": unfused,
             "int8 fused": into_one_array(fused, x),
         }

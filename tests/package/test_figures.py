@@ -14,17 +14,19 @@ report = pytest.importorskip("bench.report", reason="bench/ is in a checkout alo
 HERE = "Some processor (family 1, model 2), 2 logical processors"
 TIMES = {
     ("operation", "variant"): {"unfused": 2e-3, "folded": 1.5e-3, "fused": 1e-3},
-    ("network", "variant"): {"unfused": 8e-3, "folded": 7e-3, "fused": 6e-3, "int8 fused": 3e-3},
+    ("network", "variant"): {"unfused": 8e-3, "folded": 7e-3, "fused": 6e-3, "bfloat16": 4e-3, "int8 fused": 3e-3},
     ("file", "variant"): {"unfused": 5e-3, "fused": 2e-3},
     ("peer", "peer"): {"fusedops": 1e-3, "pytorch": 3e-3, "onnxruntime": 2e-3},
     ("threads", "number"): {1: 4e-3, 2: 3e-3},
     ("eight_bits", "variant"): {"float32": 4e-3, "int8 unfused": 3e-3, "int8 fused": 1e-3},
+    ("precision", "variant"): {"float32 unfused": 6e-3, "float32": 5e-3, "bfloat16": 2e-3},
 }
 NAMES = {
     "operation": ["conv3x3_64x56", "conv3x3_256x14"],
     "threads": ["conv3x3_64x56"],
     "peer": ["conv3x3_64x56", "author__net"],
     "eight_bits": ["weenet_8_bits"],
+    "precision": ["linear_512x512x512"],
     "network": ["resnet18", "resnet18, batch 8"],
     "file": ["author__net"],
 }
@@ -160,14 +162,15 @@ def test_tables(figures, tmp_path):
         "|---|--:|--:|---|--:|\n| conv 3x3 64x56x56 | 0.500 | 1.00 | ONNX Runtime | 2.00 |",
         "| one thread, ms | fusedops | PyTorch | ONNX Runtime | ratio |\n|---|--:|--:|--:|--:|",
         "| conv 3x3 64x56x56 | 1.00 | 3.00 | 2.00 | 2.00 |",
-        "| conv 3x3 64x128x128 | 4.00 | 3.00 | 1.00 | 3.00x | 4.00x |",
+        "| conv 3x3 64x128x128 |  | 4.00 |  | 3.00 | 1.00 |  |  | 3.00x |  | 4.00x |",
+        "| linear 512 x 512 -> 512 | 6.00 | 5.00 | 2.00 | 1.20x | 1.50x | 2.50x |",
         "| ResNet-18 | 8.00 | 7.00 | 6.00 | 1.33x |",
         "| conv 3x3 256x14x14 | 2304 | 0.19 MB | 2.00 | 1.50 | 1.00 | 1.50 |  |",
         "| one thread, ms an image | batch | unfused | batch norm folded | fused | gain "
         "| operations saved | traffic saved |",
         "| ResNet-18 | 1 | 8.00 | 7.00 | 6.00 | 1.33x | 6 M | 44 MB |",
         "| ResNet-18 | 8 | 1.00 | 0.875 | 0.750 | 1.33x |  |  |",
-        "| ResNet-18 | 6.00 | 3.00 | 2.00x |",
+        "| ResNet-18 | 8.00 | 6.00 | 4.00 | 3.00 | 1.50x | 2.00x |",
         "| author: net | 5.00 | 2.00 | 2.50x | 3.00 | 2.00 | 2.00 |",
     ):
         assert row + "\n" in made
