@@ -213,7 +213,7 @@ def network(path, disabled_passes=(), precision=None):
     if saved:
         return load(path)
     reader = load_tflite if start[4:] == b"TFL3" or str(path).endswith(".tflite") else load_onnx
-    return reader(path, disabled_passes=disabled_passes, precision=precision or "float32")
+    return reader(path, disabled_passes=disabled_passes, **({"precision": precision} if precision else {}))
 
 
 def measure_network(path, threads, sizes, quick=False, disabled_passes=(), precision=None):

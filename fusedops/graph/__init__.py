@@ -33,7 +33,7 @@ def load_onnx(
     fold: bool = True,
     fuse: bool = True,
     disabled_passes: Iterable[str] = (),
-    precision: Precision = "float32",
+    precision: Precision | None = None,
     seed: int | None = None,
 ) -> Model:
     """Loads a network from ONNX. Needs the ``onnx`` package: ``pip install -e '.[onnx]'`` in a checkout.
@@ -50,11 +50,11 @@ def load_onnx(
         Let one kernel do the work of several nodes: bias, residual and activation are applied where a result is made.
     disabled_passes : tuple of str
         Names of passes to leave out, such as ``("epilogue", "blocks")``, so that what each buys can be measured alone.
-    precision : "float32" or "bfloat16"
+    precision : "float32" or "bfloat16", optional
         With bfloat16, convolutions, products, recurrent layers and attention round their operands to it where that is
         predicted to be faster on the processor at hand, layer by layer, and sum in float32; values between two such
         convolutions or products stand in bfloat16. Inputs and outputs keep their types. ``model.explain()`` says what
-        stayed float32 and why.
+        stayed float32 and why. None: bfloat16 for a file whose weights are of that type, else float32.
     seed : int, optional
         Of the random numbers that the network draws, if it draws any; None: another one for each network. See
         :meth:`Model.seed`.
@@ -85,8 +85,11 @@ def load_onnx(
     >>> model(np.ones((1, 3), np.float32), np.ones((3, 2), np.float32))
     array([[3., 3.]], dtype=float32)
     """
-    options = _options(fold, fuse, disabled_passes, precision, seed)
-    return Model.built(upcast(read_onnx(model)), options)
+    options = _options(fold, fuse, disabled_passes, "float32" if precision is None else precision, seed)
+    graph = read_onnx(model)
+    if precision is None and graph.bfloat16:
+        options = options._replace(precision="bfloat16")
+    return Model.built(upcast(graph), options)
 
 
 def _options(fold, fuse, disabled_passes, precision, seed):

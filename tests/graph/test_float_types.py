@@ -10,6 +10,7 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 import fusedops as fo
+from fusedops import _core
 
 RNG = np.random.default_rng(0)
 make, info = helper.make_node, helper.make_tensor_value_info
@@ -78,6 +79,22 @@ def test_halves(build, shape, kind, tmp_path):
         assert len(net.explain().fusions) == len(fo.load_onnx(build(T.FLOAT)).explain().fusions)
         with pytest.raises(TypeError, match="float16"):
             net(x.astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", [T.FLOAT, T.FLOAT16, T.BFLOAT16])
+def test_files_of_bfloat16_multiply_in_it(kind, tmp_path):
+    """By themselves, where it is faster; float16 would lose bits of its own."""
+    nodes, w = [make("MatMul", ["x", "w"], ["h"]), make("Relu", ["h"], ["y"])], RNG.standard_normal((256, 256)) / 16
+    proto = network(kind, nodes, [64, 256], [64, 256], {"w": w})
+    x = RNG.standard_normal((64, 256)).astype(np.float16 if kind == T.FLOAT16 else np.float32)
+    alone, *told = (fo.load_onnx(proto, **o) for o in ({}, {"precision": "float32"}, {"precision": "bfloat16"}))
+    as_alone = told[kind == T.BFLOAT16]
+    np.testing.assert_array_equal(alone(x), as_alone(x))
+    assert [s.kind for s in alone.plan(x)[0].steps] == [s.kind for s in as_alone.plan(x)[0].steps]
+    if kind == T.BFLOAT16:
+        assert np.array_equal(told[0](x), told[1](x)) != _core.has_bfloat16()
+        alone.save(tmp_path / "net.fo")
+        np.testing.assert_array_equal(fo.load(tmp_path / "net.fo")(x), alone(x))
 
 
 def test_saved_halves_take_their_own_size(tmp_path):

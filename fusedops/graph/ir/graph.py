@@ -89,9 +89,11 @@ class Graph:
     known: dict = field(default_factory=dict, repr=False, compare=False)
     # a size for each open dimension, by its name, where the reader has one: passes look at the network in these
     example: dict = field(default_factory=dict, repr=False, compare=False)
+    # whether the file has all weights of two and more axes in it
+    bfloat16: bool = field(default=False, repr=False, compare=False)
 
     def __getstate__(self):
-        return [getattr(self, f.name) for f in fields(self) if f.name not in ("known", "example")]
+        return [getattr(self, f.name) for f in fields(self) if f.name not in ("known", "example", "bfloat16")]
 
     def __setstate__(self, state):
         type(self).__init__(self, *state)

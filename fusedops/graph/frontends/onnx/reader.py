@@ -238,6 +238,8 @@ class _Reader(GraphBuilder):
         inputs = [self.value(i) for i in graph.inputs if i.name not in constants]
         opset = library.opset if outer is None else outer.opset
         super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken, infer_from)
+        of, types = library.onnx.TensorProto, {t.data_type for _, t in graph.tensors if len(t.dims) > 1}
+        self.graph.bfloat16 = types & {of.FLOAT, of.DOUBLE, of.FLOAT16, of.BFLOAT16} == {of.BFLOAT16}
         if library.defaults:
             self.graph.defaults = [self.value(i) for i in graph.inputs if i.name in constants]
         self.scope = {"": ""} | {name: name for name in (*constants, *(i.name for i in inputs))}
