@@ -1,5 +1,5 @@
-"""Whole networks: as they are written, with batch norms folded, fused, in bfloat16, and in int8. Those of ``cases`` with one image
-and with eight; with ``--networks FOLDER`` also the ONNX files of a folder."""
+"""Whole networks: as they are written, with batch norms folded, fused, in bfloat16, and in int8. Those of ``cases``
+with one image and with eight; with ``--networks FOLDER`` also the ONNX files of a folder."""
 
 from functools import lru_cache
 from pathlib import Path

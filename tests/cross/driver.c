@@ -120,7 +120,7 @@ static fo_status convolution(const test_case *t, bool transposed) {
     r.data = (float *)t->in[4];
     fo_status status;
     if (transposed) {
-        fo_conv_transpose *plan = fo_conv_transpose_create(&s, t->in[2], t->in[3]);
+        fo_conv_transpose *plan = fo_conv_transpose_create(&s, false, t->in[2], t->in[3]);
         status = fo_conv_transpose_run(plan, &z, &x, residual, &y);
         fo_conv_transpose_free(plan);
     } else {

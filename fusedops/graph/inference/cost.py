@@ -11,7 +11,7 @@ from ..operators.registry import OPERATORS
 
 
 def of_layer(node, x, y, layer):
-    """(float32, int8, bfloat16) of a layer for the shapes of its input and its result; `layer`: a convolution's Conv2d."""
+    """(float32, int8, bfloat16) of a layer for the shapes of its input and result; `layer`: a convolution's Conv2d."""
     if "Conv" not in node.op:
         return _core.linear_nanoseconds(math.prod(x[:-1]), y[-1], x[-1])
     _, _, pads = _window(node, x, layer._weights_shape())
