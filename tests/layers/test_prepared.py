@@ -146,12 +146,13 @@ def test_a_program_on_other_threads_than_it_was_made_for(isa, draw):
         fo.set_num_threads(before)
 
 
-def test_a_transposed_convolution_chooses_once(draw):
-    p, x, y = _core.Program(), draw(1, 16, 9, 9), np.empty((1, 18, 18, 16), np.float32)
-    p.append(
-        "conv_transpose", _core.ConvTranspose2dPlan(draw(16, 16, 2, 2), None, None, (2, 2)), x, y.transpose(0, 3, 1, 2)
-    )
-    assert chosen(lambda: p.run(())) == 4
+@pytest.mark.parametrize("kernel, phases", [(2, 2), (3, 4)])
+def test_a_transposed_convolution_chooses_once(draw, kernel, phases):
+    """For each row's phases, which are one convolution, or for each phase."""
+    p, x, y = _core.Program(), draw(1, 16, 9, 9), np.empty((1, 16 + kernel, 16 + kernel, 16), np.float32)
+    layer = _core.ConvTranspose2dPlan(draw(16, 16, kernel, kernel), None, None, (2, 2))
+    p.append("conv_transpose", layer, x, y.transpose(0, 3, 1, 2))
+    assert chosen(lambda: p.run(())) == phases
     assert chosen(lambda: p.run(())) == 0
 
 
