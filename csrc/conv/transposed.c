@@ -170,9 +170,9 @@ static fo_image phase_image(const fo_image *y, const fo_conv2d_shape *s, phase_s
 typedef struct {
     phase_span rows, columns;
     fo_conv2d_size size;
-} phase_place;
+} phase_part;
 
-static phase_place place_of(const fo_conv_transpose *plan, const fo_conv2d_size *z, ptrdiff_t p) {
+static phase_part part_of(const fo_conv_transpose *plan, const fo_conv2d_size *z, ptrdiff_t p) {
     const fo_conv2d_shape *s = &plan->s;
     const ptrdiff_t pixel = s->sw / plan->across; /* columns of y that are one */
     const ptrdiff_t r = p / plan->across, c = p % plan->across;
@@ -180,7 +180,7 @@ static phase_place place_of(const fo_conv_transpose *plan, const fo_conv2d_size 
     const bool any = down.count && across.count;
     const phase_span rows = span_of(down, any, r, s->sh, s->dh, z->top, z->ih, z->oh);
     const phase_span columns = span_of(across, any, c, s->sw / pixel, s->dw, z->left / pixel, z->iw, z->ow / pixel);
-    return (phase_place){
+    return (phase_part){
         rows, columns, {z->n, rows.size, columns.size, rows.count, columns.count, rows.before, columns.before}};
 }
 
@@ -188,7 +188,7 @@ static phase_place place_of(const fo_conv_transpose *plan, const fo_conv2d_size 
 static fo_status run_phases(const fo_conv_transpose *plan, const fo_conv2d_size *z, const fo_image *x,
                             const fo_image *residual, const fo_image *y) {
     for (ptrdiff_t p = 0; p < plan->s.sh * plan->across; p++) {
-        const phase_place at = place_of(plan, z, p);
+        const phase_part at = part_of(plan, z, p);
         fo_image from = *x, to = phase_image(y, &plan->s, at.rows, at.columns), added;
         from.data = (float *)((char *)x->data + (at.rows.from * x->sh + at.columns.from * x->sw) * fo_size(plan->x));
         if (residual) added = phase_image(residual, &plan->s, at.rows, at.columns);
@@ -202,7 +202,7 @@ static fo_status run_phases(const fo_conv_transpose *plan, const fo_conv2d_size 
 double fo_conv_transpose_nanoseconds(const fo_conv_transpose *plan, const fo_conv2d_size *z, fo_dtype type) {
     double ns = type == FO_BF16 ? fo_bf16_convert_nanoseconds(z->n * plan->s.ic * z->ih * z->iw) : 0;
     for (ptrdiff_t p = 0; p < plan->s.sh * plan->across; p++) {
-        const phase_place at = place_of(plan, z, p);
+        const phase_part at = part_of(plan, z, p);
         ns += type == FO_BF16 ? fo_bf16_conv2d_nanoseconds(&plan->phases[p]->s, &at.size)
                               : fo_conv2d_nanoseconds(plan->phases[p], &at.size);
     }
