@@ -86,6 +86,19 @@ def test_dynamic_range(per_channel):
     assert got.dtype == F and np.abs(got - want).max() < 0.02 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("form", [{}, dict(fuse=False)])
+@pytest.mark.parametrize("shape", [(5, 512), (2, 3, 512)])
+def test_rows_of_floats_have_a_range_each(shape, form):
+    """As LiteRT quantises them: a small row beside a large one keeps its digits."""
+    w = RNG(1).integers(-127, 128, (256, 512)).astype(np.int8)
+    x = RNG(0).uniform(-1, 1, shape).astype(F) * np.logspace(-4, 2, shape[-2], dtype=F)[:, np.newaxis]
+    given = [Tensor(shape), constant(w, scale=0.01), None]
+    options = ("FullyConnectedOptions", dict(KeepNumDims=True))
+    model = fo.load_tflite(single("FULLY_CONNECTED", given, [Tensor((*shape[:-1], 256))], options), **form)
+    want = x.astype(float) @ (w * 0.01).T
+    assert (np.abs(model(x) - want).max(-1) < 0.02 * np.abs(want).max(-1)).all()
+
+
 def test_weights_of_four_bits():
     w = RNG(1).integers(-8, 8, (4, 6)).astype(np.int8)
     packed = (w.reshape(-1, 2)[:, 0] & 15) | (w.reshape(-1, 2)[:, 1] << 4)
@@ -94,6 +107,38 @@ def test_weights_of_four_bits():
     got = fo.load_tflite(single("FULLY_CONNECTED", [Tensor((2, 6)), tensor, None], [Tensor((2, 4))]))(x)
     want = x @ (0.1 * w).T
     assert np.abs(got - want).max() < 0.02 * np.abs(want).max()
+
+
+def test_weights_of_two_bits():
+    w = RNG(1).integers(-2, 2, (4, 8)).astype(np.int8)
+    packed = ((w.reshape(-1, 4) & 3) << np.arange(0, 8, 2)).sum(1).astype(np.uint8)
+    tensor = Tensor(w.shape, 19, packed, 0.1)
+    x = RNG(0).uniform(-1, 1, (2, 8)).astype(F)
+    got = fo.load_tflite(single("FULLY_CONNECTED", [Tensor((2, 8)), tensor, None], [Tensor((2, 4))]))(x)
+    want = x @ (0.1 * w).T
+    assert np.abs(got - want).max() < 0.02 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("block", [32, 64])
+def test_weights_with_scales_for_blocks(block):
+    w = RNG(1).integers(-8, 8, (4, 128)).astype(np.int8)
+    scale = RNG(2).uniform(0.01, 0.1, (4, 128 // block)).astype(np.float16)
+    packed = ((w.reshape(-1, 2) & 15) << np.array([0, 4])).sum(1).astype(np.uint8)
+
+    def details(t, b):
+        b.StartObject(3)
+        b.PrependInt32Slot(0, 1, 0)
+        b.PrependInt32Slot(2, block, 0)
+        return b.EndObject()
+
+    tensors = [Tensor((2, 128)), constant(scale), Tensor(w.shape, "INT4", packed, 1.0, details=details), Tensor((2, 4))]
+    x = RNG(0).uniform(-1, 1, (2, 128)).astype(F)
+    model = write(Graph(tensors, [Op("FULLY_CONNECTED", [0, 2, -1], [3])], [0], [3]))
+    want = x @ (w.reshape(4, -1, block) * scale[..., np.newaxis].astype(float)).reshape(4, 128).T
+    np.testing.assert_allclose(fo.load_tflite(model)(x), want, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match=f"no scales for blocks of {block}"):
+        fo.load_tflite(write(Graph([t._replace(shape=(512,)) if t.details else t for t in tensors],
+                                   [Op("FULLY_CONNECTED", [0, 2, -1], [3])], [0], [3])))  # fmt: skip
 
 
 # ---- sparse weights

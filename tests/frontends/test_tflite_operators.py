@@ -6,15 +6,19 @@ import pytest
 
 pytest.importorskip("tflite")
 
+from tflite_stable import STABLE, with_body
+
 import fusedops as fo
 from fusedops.graph.frontends.tflite.builtins import ABSENT, BUILTINS
 from tflite_cases import CASES, feeds
-from tflite_models import single
+from tflite_models import Tensor, constant, single
 from tflite_quantized import QUANTIZED, store
 from tflite_quantized import feeds as quantized_feeds
 
+ALL = [*CASES, *STABLE]
 FORMS = {"fused": {}, "unfused": dict(fold=False, fuse=False)}
-ODD = {"lrn"}  # LiteRT's reference leaves out one channel of the window; its other kernels do not
+# LiteRT's reference leaves out one channel of the window, its other kernels do not; it reads past an array
+ODD = {"lrn", "stablehlo_gather_columns"}
 
 
 def _results(y):
@@ -26,7 +30,7 @@ def _wanted(case, arrays):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", ALL, ids=lambda c: c.name)
 def test_floats(case, form):
     arrays = feeds(case)
     got = _results(fo.load_tflite(single(*case[1:4], *case[5:]), **FORMS[form])(*arrays))
@@ -61,7 +65,7 @@ def _litert(model, arrays):
     return [run.get_tensor(detail["index"]) for detail in run.get_output_details()]
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.name not in ODD], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", [c for c in ALL if c.name not in ODD], ids=lambda c: c.name)
 def test_floats_as_litert(case):
     arrays, model = feeds(case), single(*case[1:4], *case[5:])
     want = _litert(model, arrays)
@@ -107,3 +111,70 @@ def test_images_are_not_transposed(act):
         FusedActivationFunction=act))))  # fmt: skip
     kinds = [node.op for node in model._graph.nodes]
     assert kinds == ["Transpose", "Conv", "Transpose"] and model._graph.nodes[1].activation is not None
+
+
+# ---- operators that combine numbers as a subgraph says
+
+_SCATTER = dict(UpdateWindowDims=(1,), InsertedWindowDims=(0,), ScatterDimsToOperandDims=(0,), IndexVectorDim=1)
+_WINDOW = dict(WindowDimensions=(1, 3), WindowStrides=(1, 2), BaseDilations=(1, 1), WindowDilations=(2, 1),
+               Padding=(0, 0, 1, 1))  # fmt: skip
+
+
+def _as_litert(model, arrays, wanted):
+    """Whether a model computes what is wanted, and LiteRT the same."""
+    got = fo.load_tflite(model)(*arrays)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    theirs = _litert(model, arrays)
+    assert theirs is None or np.allclose(theirs[0], got, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("body, combine", [("STABLEHLO_ADD", np.add), ("STABLEHLO_MAXIMUM", np.maximum), ("", None)])
+def test_scatter(body, combine):
+    rng = np.random.default_rng(0)
+    x, rows, at = rng.standard_normal((5, 4)), rng.standard_normal((3, 4)), np.array([[4], [0], [3]], np.int32)
+    x, rows, want = x.astype(np.float32), rows.astype(np.float32), x.astype(np.float32)
+    want[at[:, 0]] = rows if combine is None else combine(want[at[:, 0]], rows)
+    inputs = [Tensor((5, 4)), constant(at), Tensor((3, 4))]
+    model = with_body("STABLEHLO_SCATTER", ("StablehloScatterOptions", _SCATTER), inputs, Tensor((5, 4)), body,
+                      "UpdateComputationSubgraphIndex")  # fmt: skip
+    _as_litert(model, [x, rows], want)
+
+
+@pytest.mark.parametrize("body, start, reduce", [("STABLEHLO_ADD", 0.0, np.sum), ("STABLEHLO_MAXIMUM", -9.0, np.max)])
+def test_windows_and_reductions_by_a_subgraph(body, start, reduce):
+    x = np.random.default_rng(0).standard_normal((4, 7)).astype(np.float32)
+    inputs = [Tensor((4, 7)), constant(np.float32(start))]
+    padded = np.pad(x, [(0, 0), (1, 1)], constant_values=start)
+    want = np.stack([reduce(padded[:, i : i + 3], 1) for i in range(0, 7, 2)], 1)
+    model = with_body("STABLEHLO_REDUCE_WINDOW", ("StablehloReduceWindowOptions", _WINDOW), inputs, Tensor((4, 4)),
+                      body, "BodySubgraphIndex")  # fmt: skip
+    _as_litert(model, [x], want)
+    options = ("StablehloReduceOptions", dict(Dimensions=(0,)))
+    _as_litert(
+        with_body("STABLEHLO_REDUCE", options, inputs, Tensor((7,)), body, "BodySubgraphIndex"), [x], reduce(x, 0)
+    )
+
+
+@pytest.mark.parametrize("number, start, reduce", [(1, 0.0, np.sum), (2, 1.0, np.prod), (3, 9.0, np.min),
+                                                   (4, -9.0, np.max)])  # fmt: skip
+def test_reduce_window(number, start, reduce):
+    x = np.random.default_rng(0).standard_normal((4, 9)).astype(np.float32)
+    lists = [constant(np.array(v, np.int64)) for v in ((2, 3), (1, 2), (1, 2))]
+    model = single("REDUCE_WINDOW", [Tensor((4, 9)), constant(np.float32(start)), *lists], [Tensor((3, 3))],
+                   ("ReduceWindowOptions", dict(ReduceFunction=number)))  # fmt: skip
+    want = [[reduce(x[i : i + 2, j : j + 5 : 2]) for j in (0, 2, 4)] for i in range(3)]
+    _as_litert(model, [x], want)
+
+
+@pytest.mark.parametrize("options, words", [
+    (_WINDOW | dict(WindowDimensions=(1, 99)), "larger than the tensor"),
+    (_WINDOW | dict(BaseDilations=(1, 2)), "between elements"),
+    (_WINDOW | dict(WindowDimensions=(4, 2000)), "8000 elements"),
+])  # fmt: skip
+def test_windows_that_are_refused(options, words):
+    inputs = [Tensor((4, 7)), constant(np.float32(0))]
+    given = "STABLEHLO_REDUCE_WINDOW", ("StablehloReduceWindowOptions", options), inputs, Tensor((4, 4))
+    with pytest.raises(ValueError, match=words):
+        fo.load_tflite(with_body(*given, "STABLEHLO_ADD", "BodySubgraphIndex"))
+    with pytest.raises(ValueError, match="combines numbers by DIVIDE"):
+        fo.load_tflite(with_body(*given, "STABLEHLO_DIVIDE", "BodySubgraphIndex"))

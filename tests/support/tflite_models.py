@@ -18,6 +18,7 @@ class Tensor(NamedTuple):
     variable: bool = False
     name: str = ""
     sparsity: object = None  # a function of the builder that writes it
+    details: object = None  # the same of BlockwiseQuantization
 
 
 class Op(NamedTuple):
@@ -132,8 +133,8 @@ class _Writer:
         sparsity = None if x.sparsity is None else x.sparsity(t, b)
         t.TensorStart(b)
         t.TensorAddShape(b, shape)
-        kind = x.dtype if isinstance(x.dtype, str) else np.dtype(x.dtype).name.upper()
-        t.TensorAddType(b, getattr(t.TensorType, kind))
+        kind = x.dtype if isinstance(x.dtype, (str, int)) else np.dtype(x.dtype).name.upper()
+        t.TensorAddType(b, kind if isinstance(kind, int) else getattr(t.TensorType, kind))
         t.TensorAddBuffer(b, buffer)
         t.TensorAddName(b, name)
         for add, value in ((t.TensorAddShapeSignature, signature), (t.TensorAddQuantization, q)):
@@ -146,12 +147,16 @@ class _Writer:
 
     def quantization(self, x):
         b, t = self.b, self.tflite
+        details = None if x.details is None else x.details(t, b)
         scale = b.CreateNumpyVector(np.atleast_1d(np.asarray(x.scale, np.float32)))
         zero = b.CreateNumpyVector(np.broadcast_to(np.asarray(x.zero, np.int64), np.atleast_1d(x.scale).shape).copy())
         t.QuantizationParametersStart(b)
         t.QuantizationParametersAddScale(b, scale)
         t.QuantizationParametersAddZeroPoint(b, zero)
         t.QuantizationParametersAddQuantizedDimension(b, x.axis)
+        if details is not None:
+            t.QuantizationParametersAddDetailsType(b, 2)
+            t.QuantizationParametersAddDetails(b, details)
         return t.QuantizationParametersEnd(b)
 
     def op(self, op):
@@ -183,6 +188,8 @@ class _Writer:
             elif isinstance(value, (list, tuple)):
                 kind = np.float32 if any(isinstance(v, float) for v in value) else np.int32
                 value = b.CreateNumpyVector(np.asarray(value, kind))
+            elif isinstance(value, np.ndarray):
+                value = b.CreateNumpyVector(value)
             values[field] = value
         getattr(t, f"{name}Start")(b)
         for field, value in values.items():

@@ -117,6 +117,30 @@ def layer(kind, shape, w_shape, dtype=np.int8, per_channel=True, act=0):
     return Case(name, kind, [x, w, b], [y], wanted, (names.get(kind, "FullyConnectedOptions"), options))
 
 
+def _whole_number_bilinear(x, h, w, corners, half):
+    """Pixels between which LiteRT steps by whole numbers of 2^-10."""
+    for axis, m in ((1, h), (2, w)):
+        n = x.shape[axis]
+        ends = (n - 1, m - 1) if corners else (n, m)
+        step = (1024 * ends[0] + ends[1] // 2) // ends[1]
+        at = np.maximum(np.arange(m) * step + half * (step // 2 - 512), 0) / 1024
+        low = np.minimum(at.astype(int), n - 1)
+        t = (at - low).reshape([-1 if a == axis else 1 for a in range(4)])
+        x = x.take(low, axis) * (1 - t) + x.take(np.minimum(low + 1, n - 1), axis) * t
+    return x
+
+
+def enlarged(corners, half):
+    """A small image of int8 made large, where steps that are rounded add up."""
+    x, y = (Tensor((1, *size, 3), np.int8, None, 0.1, 3) for size in ((7, 9), (99, 120)))
+    options = ("ResizeBilinearOptions", dict(AlignCorners=corners, HalfPixelCenters=half))
+    size = Tensor((2,), np.int32, np.array([99, 120], np.int32))
+    name = f"enlarged_{'corners' if corners else 'half' if half else 'plain'}"
+    return Case(name, "RESIZE_BILINEAR", [x, size], [y],
+                lambda a: [_whole_number_bilinear(a, 99, 120, corners, half)], options)  # fmt: skip
+
+
+ENLARGED = [enlarged(*how) for how in ((True, False), (False, True), (False, False))]
 LAYERS = [
     layer(kind, shape, w_shape, dtype, per_channel, act)
     for kind, shape, w_shape in (
@@ -127,9 +151,11 @@ LAYERS = [
     for dtype, per_channel in ((np.int8, True), (np.int8, False), (np.uint8, False), (np.int16, True))
     for act in (0, 1)
 ]
-QUANTIZED = [
-    c for case in CASES for dtype in (np.int8, np.uint8, np.int16) if (c := quantized(case, dtype)) is not None
-] + LAYERS
+QUANTIZED = (
+    [c for case in CASES for dtype in (np.int8, np.uint8, np.int16) if (c := quantized(case, dtype)) is not None]
+    + LAYERS
+    + ENLARGED
+)
 
 
 def feeds(case, seed=0):

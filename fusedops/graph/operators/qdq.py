@@ -77,6 +77,12 @@ def _scale_shape(node, x, scale, zero_point=None):
     return x.shape
 
 
+def _dynamic_shape(node, x):
+    each = node.attrs.get("each", 0)
+    one = (*x.shape[:each], *[1] * (len(x.shape) - each)) if each else ()
+    return [x.shape, one, one]
+
+
 def _dynamic_type(node, inputs, i):
     return np.dtype(np.float32 if i == 1 else np.uint8)
 
@@ -206,7 +212,9 @@ RECORDS = {
         read_typed,
     ),
     "DynamicQuantizeLinear": Operator(
-        lambda node, x: dynamic(x), Inference(lambda node, x: [x.shape, (), ()], dtype=_dynamic_type), NumPyOnly(_BYTES)
+        lambda node, x: dynamic(x, node.attrs.get("each", 0)),
+        Inference(_dynamic_shape, dtype=_dynamic_type),
+        NumPyOnly(_BYTES),
     ),
     "MatMulInteger": Operator(
         _matmul_integer, Inference(_matmul_integer_shape, dtype=always(np.int32)), NumPyOnly(_BYTES)

@@ -65,12 +65,14 @@ def _type(node, inputs, i):
     return np.dtype(np.float32 if node.attrs.get("y_q") is None else node.attrs["y_type"])
 
 
-def dynamic(x):
-    """x as uint8, with the scale and zero point that its least and largest value ask for."""
-    low, high = (np.float32(f(x.astype(np.float32), initial=0)) for f in (np.min, np.max))
+def dynamic(x, each=0):
+    """x as uint8, with the scale and zero point that its least and largest value ask for, of each index of the first
+    `each` axes."""
+    axes = dict(axis=tuple(range(each, x.ndim)), keepdims=True) if each else {}
+    low, high = (np.float32(f(x.astype(np.float32), initial=0, **axes)) for f in (np.min, np.max))
     scale = (high - low) / np.float32(255)
-    scale = scale or np.float32(1)
-    zero = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
+    scale = np.where(scale == 0, np.float32(1), scale)
+    zero = np.clip(np.rint(-low / scale), 0, 255).astype(np.uint8)
     with np.errstate(invalid="ignore"):
         return np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8), scale, zero
 
@@ -83,9 +85,9 @@ def requantized(x):
 
 def _product(node, x, w_scale, bias, axes, sums):
     """Exact sums of products as real numbers; float64 holds them."""
-    x, scale, zero = (x, *node.attrs["x_q"]) if node.attrs.get("x_q") else dynamic(x)
+    x, scale, zero = (x, *node.attrs["x_q"]) if node.attrs.get("x_q") else dynamic(x, node.attrs.get("each", 0))
     each = (-1, *[1] * axes)
-    y = sums(x.astype(np.float64) - zero).astype(np.float32) * (np.float32(scale) * w_scale).reshape(each)
+    y = sums(x.astype(np.float64) - zero).astype(np.float32) * (np.float32(scale) * w_scale.reshape(each))
     y = y if bias is None else y + bias.reshape(each)
     nudge = None if node.attrs.get("nudge_in_bias") else _nudge(node)
     return y if nudge is None else y + np.copysign(nudge.reshape(each), y)
@@ -149,7 +151,9 @@ def _packed_layer(p: LoweringContext, node, window=None):
         activation = p.activation(node, len(w))
         if window is None:
             plan = _core.QLinearPlan()
-            plan._pack(w, scale, bias, activation, *ends, whole=ends[0] is None, **rounds)
+            plan._pack(
+                w, scale, bias, activation, *ends, whole=ends[0] is None and not node.attrs.get("each"), **rounds
+            )
         else:
             plan, images = _core.QConv2dPlan(), _images(w)
             options = parsed(images, padding=0, **window)

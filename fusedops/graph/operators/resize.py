@@ -17,13 +17,14 @@ from .schema import Inference, Kernel, Operator, Rewrite, Traits, values
 
 def _resize_sizes(node, shape, roi, scales, sizes):
     """(result's shape, scale of each axis) of a Resize. Scales are float32, and so are products with them: 10 * 0.7 is
-    7. Where a size becomes one of its multiples ``exact_for``, PyTorch takes their ratio, not the scale."""
+    7. Where a size becomes one of its multiples ``exact_for``, PyTorch takes their ratio, not the scale; ``ratios``
+    are scales that TFLite rounds."""
     axes = [a % len(shape) for a in node.attrs.get("axes", range(len(shape)))]
     out, scale = list(shape), [1.0] * len(shape)
     if sizes is not None and sizes.size:
         policy = node.attrs.get("keep_aspect_ratio_policy", "stretch")
         if policy == "stretch":
-            ratios = [ratio(s, shape[a]) for a, s in zip(axes, sizes.tolist(), strict=True)]
+            ratios = node.attrs.get("ratios") or [ratio(s, shape[a]) for a, s in zip(axes, sizes.tolist(), strict=True)]
         else:
             ratios = [s / shape[a] for a, s in zip(axes, sizes.tolist(), strict=True)]
             ratios = [min(ratios) if policy == "not_larger" else max(ratios)] * len(axes)

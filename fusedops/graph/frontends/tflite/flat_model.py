@@ -19,6 +19,9 @@ _PLAIN = {
     for n in sizes
 }
 _PLAIN |= {"BOOL", "COMPLEX64"}
+_LATER = {19: "INT2", 20: "UINT4"}  # types that the schema of the tflite package does not have yet
+_PACKED = {"INT4": 4, "INT2": 2, "UINT4": 4}  # bits of an element, of which the first is in the lowest ones
+_BLOCKWISE = 2  # the number of BlockwiseQuantization, which that schema does not have either
 QUANTIZED = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16)
 DAMAGE = (struct.error, ValueError, IndexError, TypeError, AttributeError, KeyError, OverflowError, RecursionError)
 
@@ -128,7 +131,7 @@ class _Parser:
     def __init__(self, tflite, data):
         self.tflite, self.data = tflite, data
         self.file = tflite.Model.GetRootAs(data, 0)
-        self.operators, self.types = names_of(tflite.BuiltinOperator), names_of(tflite.TensorType)
+        self.operators, self.types = names_of(tflite.BuiltinOperator), _LATER | names_of(tflite.TensorType)
         self.options = names_of(tflite.BuiltinOptions), names_of(tflite.BuiltinOptions2)
         self.arrays = {}
 
@@ -165,7 +168,7 @@ class _Parser:
         return kind
 
     def subgraph(self, graph, codes):
-        tensors = [self.tensor(graph.Tensors(i), i) for i in self.each(graph.TensorsLength())]
+        tensors = [self.tensor(graph.Tensors(i), i, graph) for i in self.each(graph.TensorsLength())]
         operations = [self.operation(graph.Operators(i), codes) for i in self.each(graph.OperatorsLength())]
         inputs, outputs = self.indices(graph.InputsAsNumpy()), self.indices(graph.OutputsAsNumpy())
         for i in (*inputs, *outputs, *(v for each in operations for v in (*each.inputs, *each.outputs))):
@@ -193,14 +196,19 @@ class _Parser:
             kind, self.indices(operator.InputsAsNumpy()), self.indices(operator.OutputsAsNumpy()), options, custom
         )
 
-    def tensor(self, tensor, i):
+    def tensor(self, tensor, i, graph):
         name, kind = text(tensor.Name()) or f"tensor {i}", self.types.get(tensor.Type(), str(tensor.Type()))
-        dtype = np.dtype(kind.lower()) if kind in _PLAIN else {"INT4": np.dtype(np.int8)}.get(kind)
+        dtype = np.dtype(kind.lower()) if kind in _PLAIN else None
+        if kind in _PACKED:
+            dtype = np.dtype(np.uint8 if kind[0] == "U" else np.int8)
         dtype = np.dtype(np.float32) if kind == "BFLOAT16" else dtype
         shape = None if tensor.ShapeIsNone() else tuple(self.indices(tensor.ShapeAsNumpy()))
         if tensor.ShapeSignatureLength():
             shape = tuple(self.indices(tensor.ShapeSignatureAsNumpy()))
         data = self.array(tensor, name, kind, dtype, () if shape is None else shape)
+        if data is not None and tensor.Quantization() and tensor.Quantization().DetailsType() == _BLOCKWISE:
+            data = self.real(tensor.Quantization().Details(), name, data, graph)
+            dtype = data.dtype
         return Tensor(
             name, shape, dtype, kind, self.quantization(tensor, dtype, shape), data, bool(tensor.IsVariable())
         )
@@ -212,9 +220,10 @@ class _Parser:
             return None
         if min(shape, default=0) < 0:
             raise ValueError(f"tensor {name!r} has data and an open shape, {shape}")
-        if kind == "INT4":
-            raw = np.stack([np.left_shift(raw, 4).view(np.int8) >> 4, raw.view(np.int8) >> 4], -1).reshape(-1)
-            raw = raw[: math.prod(shape)]
+        if kind in _PACKED:
+            bits = _PACKED[kind]
+            each = np.left_shift(raw[:, np.newaxis], np.arange(8 - bits, -1, -bits, dtype=np.uint8)).view(dtype)
+            raw = (each >> (8 - bits)).reshape(-1)[: math.prod(shape)]
         elif kind == "BFLOAT16":
             raw = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
         stored = raw.view(dtype.newbyteorder("<")).astype(dtype, copy=False)
@@ -225,6 +234,25 @@ class _Parser:
         if stored.size != math.prod(shape):
             raise ValueError(f"tensor {name!r} of shape {shape} has {stored.size} elements of {dtype}")
         return stored.reshape(shape)
+
+    def real(self, details, name, stored, graph):
+        """The real numbers of weights (n, k) that have a scale, and perhaps a zero point, for each block of a row."""
+
+        def number(slot):
+            at = details.Offset(4 + 2 * slot)
+            return details.Get(number_types.Int32Flags, at + details.Pos) if at else 0
+
+        from flatbuffers import number_types
+
+        scale, zero, block = (number(slot) for slot in range(3))
+        found = [self.tensor(graph.Tensors(i), i, graph).data for i in (scale, zero) if 0 < i < graph.TensorsLength()]
+        if not found or block < 1 or stored.ndim != 2 or stored.shape[1] % block:
+            raise ValueError(f"tensor {name!r} of shape {stored.shape} has no scales for blocks of {block}")
+        shape = len(stored), stored.shape[1] // block, 1
+        scale, zero = (
+            a.reshape(shape).astype(np.float32) for a in (found if len(found) > 1 else [*found, 0 * found[0]])
+        )
+        return ((stored.reshape(*shape[:2], block) - zero) * scale).reshape(stored.shape)
 
     def raw(self, i):
         """The bytes of a buffer."""

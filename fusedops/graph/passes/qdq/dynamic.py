@@ -20,7 +20,7 @@ def _of_dynamic(context, node):
 def requantize(context, node):
     """dequantize(quantize(x)) by x's own range, in one pass."""
     maker = _of_dynamic(context, node)
-    if maker is None or node.inputs[1] != maker.outputs[1]:
+    if maker is None or maker.attrs.get("each") or node.inputs[1] != maker.outputs[1]:
         return
     before, node.op, node.inputs, node.attrs = node.inputs, "DynamicRequantize", [maker.inputs[0]], {}
     context.reads_instead(node, before)
@@ -43,7 +43,7 @@ def form(context, node):
     else:
         arrays = ("int8", np.ascontiguousarray(given.w if conv else given.w.T)), ("scale", given.scale)
         w, scale = (context.add_constant(f"{before[1]}.{kind}", a) for kind, a in arrays)
-        node.op, node.attrs = ("QuantizedConv", node.attrs) if conv else ("QuantizedLinear", {})
+        node.op, node.attrs = ("QuantizedConv", node.attrs) if conv else ("QuantizedLinear", dict(maker.attrs))
         node.attrs = node.attrs | ({} if given.zero is None else {"w_zero": given.zero})
         node.inputs = [maker.inputs[0], w, bias, scale]
     context.reads_instead(node, before)
@@ -70,12 +70,15 @@ def _product(context, node, maker):
 
 
 def _as_floats(context, node, maker, given, bias):
-    """The operator of floats, on x as it is in int8; without the readers of its inputs."""
-    conv, x = node.op == "ConvInteger", context.fresh(f"{maker.inputs[0]}.requantized")
+    """The operator of floats, on x as it is in int8; without the readers of its inputs. Rows of a range each, which are
+    weights of int8 in a TFLite file, stay what they are."""
+    conv, x = node.op == "ConvInteger", maker.inputs[0]
     each = (-1, *[1] * (given.w.ndim - 1)) if conv else (1, -1)
     w = given.w.astype(np.float32) - (0 if given.zero is None else given.zero.reshape(each).astype(np.float32))
-    set_known(context, x, maker.inputs[0], np.dtype(np.float32))
-    context.add(Node("DynamicRequantize", context.fresh(maker.name), [maker.inputs[0]], [x]), maker)
+    if not maker.attrs.get("each"):
+        x = context.fresh(f"{x}.requantized")
+        set_known(context, x, maker.inputs[0], np.dtype(np.float32))
+        context.add(Node("DynamicRequantize", context.fresh(maker.name), [maker.inputs[0]], [x]), maker)
     w = context.add_constant(f"{node.inputs[1]}.real", w * given.scale.reshape(each))
     node.op, node.inputs = "Conv" if conv else "MatMul", [x, w, bias] if bias else [x, w]
 

@@ -16,6 +16,7 @@ from . import (
     random_ops,
     recurrent_ops,
     reduction_ops,
+    stable_ops,
 )
 
 FAMILIES = (
@@ -30,10 +31,11 @@ FAMILIES = (
     flow_ops,
     custom_ops,
     random_ops,
+    stable_ops,
 )
 BUILTINS = {name: builtin for family in FAMILIES for name, builtin in family.READERS.items()}
 _TABLES = "tables of words: look words up before the network"
-STABLE = "StableHLO: convert with TFLite's own operators"
+STABLE = "StableHLO: convert with TFLite's own operators"  # those that have no reader
 ABSENT = {  # why an operator has no reader
     "CONCAT_EMBEDDINGS": "withdrawn from TFLite",
     "EMBEDDING_LOOKUP_SPARSE": "sparse tensors as inputs: pass dense ones",
@@ -45,7 +47,6 @@ ABSENT = {  # why an operator has no reader
     "LSH_PROJECTION": "strings and hashes: compute them before the network",
     "SKIP_GRAM": "strings: turn text into numbers before the network",
     "DELEGATE": "compiled for one processor: take the model as it was before",
-    "REDUCE_WINDOW": STABLE,
 }
 
 

@@ -260,11 +260,25 @@ def _resize_bilinear(r, op):
     x, y, attrs = op.inputs[0], op.outputs[0], dict(mode="linear", coordinate_transformation_mode=form)
     if x.quantization is None or not same_quantization(x, y):
         return _resized(r, op, **attrs)
+    if x.tensor.kind != "UINT8":
+        attrs |= _rounded_ratios(r, op)
 
     def make(value):
         return r.emit("Resize", value, "", "", as_shape(r, op, 1), axes=[2, 3], **attrs)
 
     return _of_raw(r, op, make) if _is_raw(op) else r.put(y, make(r.value(x, True)), True)
+
+
+def _rounded_ratios(r, op):
+    sizes, wanted, corners = r.sizes(op.inputs[0]), r.array(op.inputs[1]), op.option("AlignCorners")
+    if sizes is None or None in sizes[1:3] or wanted is None:
+        return {}
+    ends = [(n - 1, m - 1) if corners and m > 1 else (n, m) for n, m in zip(sizes[1:3], wanted.tolist(), strict=True)]
+    steps = [(1024 * n + m // 2) // m for n, m in ends]
+    if 0 in steps:  # of one pixel
+        return {}
+    form = dict(coordinate_transformation_mode="asymmetric") if corners else {}
+    return form | dict(ratios=[1024 / step for step in steps])
 
 
 def _resize_nearest(r, op):

@@ -60,8 +60,9 @@ def _rows(r, op, held, w, q):
 
 
 def _dynamic(r, rows, w, q):
-    """A product of weights of int8 by floats, which are quantised as they come, as ONNX spells it out."""
-    x, scale, zero = r.emit("DynamicQuantizeLinear", rows, count=3)
+    """A product of weights of int8 by floats, of which each row is quantised as it comes, as ONNX spells it out."""
+    known = r.info(rows)
+    x, scale, zero = r.emit("DynamicQuantizeLinear", rows, count=3, each=1 if known is None else len(known.shape) - 1)
     w = r.constant(f"{r.at}.weights", np.ascontiguousarray(w.T), np.int8)
     sums = r.emit("Cast", r.emit("MatMulInteger", x, w, zero), to=1)
     each = r.constant(f"{r.at}.scale", q.scale if q.scale.size > 1 else q.scale[0], np.float32)
