@@ -264,7 +264,17 @@ def from_torch(
     return found if precision == "float32" else build(found._source, options)
 
 
-def torch_backend(
+def __getattr__(name: str) -> Any:
+    """`torch_backend`, the entry point by which torch.compile finds it, before it makes the first graph."""
+    if name != "torch_backend":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .frontends.torch.compile_recurrent import register
+
+    register(_torch_backend)
+    return _torch_backend
+
+
+def _torch_backend(
     graph_module: Any, example_inputs: Any, *, options: Mapping[str, Any] | None = None, mode: str | None = None
 ) -> Any:
     """What ``torch.compile(module, backend="fusedops")`` calls for each graph of the module."""

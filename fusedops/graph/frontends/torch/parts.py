@@ -20,6 +20,7 @@ _HEAVY = {
     *("convolution", "addmm", "mm", "bmm", "baddbmm", "linear", "scaled_dot_product_attention"),
     *("_scaled_dot_product_flash_attention_for_cpu", "_softmax", "_safe_softmax", "_log_softmax"),
     *("native_layer_norm", "native_group_norm", "_native_batch_norm_legit_no_training", "_fused_rms_norm"),
+    *("lstm", "gru", "rnn_tanh", "rnn_relu"),
     *("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "upsample_bilinear2d", "grid_sampler_2d"),
 }
 _MANY, _LARGE = 3, 1 << 16  # so many other operators together are, on tensors of so many elements

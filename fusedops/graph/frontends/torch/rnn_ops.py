@@ -1,5 +1,5 @@
-"""Recurrent layers as one operator each while torch exports a module: left to itself, export unrolls them over the
-steps and so fixes their number."""
+"""Recurrent layers as one operator each while torch exports or compiles a module: left to itself, PyTorch unrolls them
+over the steps and so fixes their number."""
 
 import contextlib
 from functools import cache
@@ -12,34 +12,38 @@ def whole(torch):
     """While this lasts torch.nn's recurrent layers call operators of our own, which torch does not look into."""
     rnn = torch.nn.modules.rnn
     original = rnn._VF
-    rnn._VF = _Functions(torch, original)
+    rnn._VF = Functions(torch, original, lambda: True)
     try:
         yield
     finally:
         rnn._VF = original
 
 
-class _Functions:
-    """torch's functions, with ours in the place of the recurrent ones."""
+class Functions:
+    """torch's functions, with ours in the place of the recurrent ones where `wanted()`."""
 
-    def __init__(self, torch, original):
-        self._torch, self._original = torch, original
+    def __init__(self, torch, original, wanted):
+        self._original = original
+        for name in _FUNCTIONS:
+            setattr(self, name, _function(torch, name, getattr(original, name), wanted))
 
     def __getattr__(self, name):
-        function = getattr(self._original, name)
-        if name not in _FUNCTIONS:
-            return function
+        return getattr(self._original, name)
 
-        def called(x, hx, *rest):
-            if isinstance(hx, self._torch.Tensor) and hx.ndim == 1:  # the batch sizes of packed sequences
-                return function(x, hx, *rest)
-            params, has_biases, num_layers, _, _, bidirectional, _ = rest
-            if len(params) != (4 if has_biases else 2) * num_layers * (1 + bidirectional):  # projections
-                return function(x, hx, *rest)
-            states = list(hx) if isinstance(hx, (list, tuple)) else [hx]
-            return _operator(self._torch, name)(x, states, list(params), *rest[1:])
 
-        return called
+def _function(torch, name, original, wanted):
+    ours = _operator(torch, name)
+
+    def called(x, hx, *rest):
+        if not wanted() or isinstance(hx, torch.Tensor) and hx.ndim == 1:  # the batch sizes of packed sequences
+            return original(x, hx, *rest)
+        params, has_biases, num_layers, _, _, bidirectional, _ = rest
+        if len(params) != (4 if has_biases else 2) * num_layers * (1 + bidirectional):  # projections
+            return original(x, hx, *rest)
+        states = list(hx) if isinstance(hx, (list, tuple)) else [hx]
+        return ours(x, states, list(params), *rest[1:])
+
+    return called
 
 
 @cache
