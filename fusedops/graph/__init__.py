@@ -286,7 +286,12 @@ def _torch_backend(
         raise TypeError(f"the backend fusedops has no {what}: its options are {', '.join(_COMPILE_OPTIONS)}")
     given = dict(options or {})
     chosen = _options(True, True, given.get("disabled_passes", ()), given.get("precision", "float32"), None)
-    return compile_graph(graph_module, example_inputs, lambda graph: Model.built(upcast(graph), chosen))
+    own = "bfloat16" if "precision" not in given else chosen.precision
+
+    def build(graph, rounds):
+        return Model.built(upcast(graph), chosen._replace(precision=own) if rounds else chosen)
+
+    return compile_graph(graph_module, example_inputs, build)
 
 
 def torch_report(compiled: Any) -> TorchReport:

@@ -24,7 +24,8 @@ _HOW = {
 
 
 def compile_graph(graph_module, inputs, build):
-    """What torch.compile calls in the place of a graph; `build` makes a Model of a Graph."""
+    """What torch.compile calls in the place of a graph; `build` makes a Model of a Graph, and takes whether
+    its products are of bfloat16."""
     reason = _why_not(inputs)
     if reason:
         return _in_torch(graph_module.forward, reason)

@@ -8,7 +8,7 @@ from torch._dynamo.callback import callback_handler
 
 from .rnn_ops import Functions
 
-_before = []  # what was allowed before a graph
+_before: list[bool] = []  # what was allowed before a graph
 
 
 def register(backend):

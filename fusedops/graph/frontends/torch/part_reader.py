@@ -27,10 +27,12 @@ class PartReader(FxReader):
         By the name of each input, its placeholder, or the symbol whose number it is.
     orders : dict
         By the name of each input and output, its axes as they lie in memory, () for a number.
+    result_types : list
+        Torch's type of each output: those of bfloat16 are float32 in the graph, as inputs are.
     """
 
     def __init__(self, graph_module, constants):
-        self.constants, self.orders, self.sources = constants, {}, {}
+        self.constants, self.orders, self.sources, self.result_types = constants, {}, {}, []
         super().__init__(torch, graph_module, _READERS, {}, graph_module)
 
     def _bind(self, module, names):
@@ -74,7 +76,11 @@ class PartReader(FxReader):
 
     def _array(self, value, dtype):
         """A constant as NumPy sees torch's memory where it lies in rows: it is not copied."""
+        value = value.float() if value.dtype == torch.bfloat16 else value
         return np.ascontiguousarray(value.numpy(force=True)).reshape(value.shape)
+
+    def numpy_type(self, dtype, what):
+        return np.dtype(np.float32) if dtype == torch.bfloat16 else super().numpy_type(dtype, what)
 
     def _finish(self, module):
         results = next(n for n in module.graph.nodes if n.op == "output").args[0]
@@ -90,6 +96,7 @@ class PartReader(FxReader):
         name = f"output_{len(self.graph.outputs)}"
         self.orders[name] = order
         self.graph.results.append(self.name(value))
+        self.result_types.append(made.dtype)
         self.graph.outputs.append(Value(name, self._named(made.shape), self.numpy_type(made.dtype, "a result")))
 
 
@@ -128,7 +135,7 @@ class Probe(PartReader):
             return made
         name = self.fresh(name)
         known = str(made.dtype).removeprefix("torch.") in BY_NAME
-        dtype = self.numpy_type(made.dtype, name) if known and made.dtype != torch.bfloat16 else np.dtype(np.float32)
+        dtype = self.numpy_type(made.dtype, name) if known else np.dtype(np.float32)
         self.graph.inputs.append(Value(name, self._named(made.shape), dtype))
         return self.typed(name, made)
 
@@ -139,7 +146,7 @@ class Probe(PartReader):
 def check_tensor(tensor):
     """Raises Unsupported where NumPy cannot see a tensor's memory."""
     name = str(tensor.dtype).removeprefix("torch.")
-    if name not in BY_NAME or name == "bfloat16":
+    if name not in BY_NAME:
         raise Unsupported(f"NumPy has no {name}")
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise Unsupported(f"NumPy cannot see a tensor that is {tensor.layout} on {tensor.device.type}")

@@ -15,27 +15,31 @@ from ...ir.dtypes import BY_NAME
 from .compile_report import EagerNode, TorchPart
 from .part_reader import ERRORS, PartReader, Probe, hint
 
+_PRODUCTS = {
+    *("convolution", "addmm", "mm", "bmm", "baddbmm", "linear", "scaled_dot_product_attention"),
+    *("_scaled_dot_product_flash_attention_for_cpu", "lstm", "gru", "rnn_tanh", "rnn_relu"),
+}
 # One of these is worth a call of its own, whatever is around it.
 _HEAVY = {
-    *("convolution", "addmm", "mm", "bmm", "baddbmm", "linear", "scaled_dot_product_attention"),
-    *("_scaled_dot_product_flash_attention_for_cpu", "_softmax", "_safe_softmax", "_log_softmax"),
+    *("_softmax", "_safe_softmax", "_log_softmax"),
     *("native_layer_norm", "native_group_norm", "_native_batch_norm_legit_no_training", "_fused_rms_norm"),
-    *("lstm", "gru", "rnn_tanh", "rnn_relu"),
     *("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "upsample_bilinear2d", "grid_sampler_2d"),
-}
+} | _PRODUCTS
 _MANY, _LARGE = 3, 1 << 16  # so many other operators together are, on tensors of so many elements
 _TORCH_TYPES = {np.dtype(n): t for n in BY_NAME if n != "bfloat16" and (t := getattr(torch, n, None)) is not None}
 
 
 class Part:
-    """A part of a graph as a network, called with tensors and numbers; its results are tensors of torch's memory."""
+    """A part of a graph as a network, called with tensors and numbers; its results are tensors of torch's memory. Those
+    of bfloat16, which NumPy does not have, are float32 in the network."""
 
     def __init__(self, name, reader, model):
         self.__name__ = name  # in the code that torch makes
         self._run = model._session.run_into
         self._takes = [_moved(reader.orders[v.name]) for v in reader.graph.inputs]
         self._gives = [_moved(np.argsort(reader.orders[v.name]).tolist()) for v in reader.graph.outputs]
-        self._as_they_lie = not any(self._gives)
+        self._narrow = [dtype == torch.bfloat16 for dtype in reader.result_types]
+        self._as_they_lie = not any(self._gives) and not any(self._narrow)
 
     def __call__(self, *args):
         results = []
@@ -46,6 +50,7 @@ class Part:
 
         self._run(tuple([_array(x, order) for x, order in zip(args, self._takes, strict=True)]), new)
         if not self._as_they_lie:
+            results = [y.bfloat16() if narrow else y for y, narrow in zip(results, self._narrow, strict=True)]
             results = [y.permute(order) if order else y for y, order in zip(results, self._gives, strict=True)]
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -58,13 +63,15 @@ def _moved(order):
 def _array(x, order):
     if not isinstance(x, torch.Tensor):
         return np.array(x, np.int64)
+    x = x.float() if x.dtype == torch.bfloat16 else x
     return (x if order is None else x.permute(order)).numpy(force=True)
 
 
 def split(graph_module, constants, build):
     """(a copy of the graph with its parts as calls of networks, those parts, the nodes that PyTorch runs).
 
-    `constants` are the tensors of placeholders that stay as they are, by name; `build` makes a Model of a Graph."""
+    `constants` are the tensors of placeholders that stay as they are, by name; `build` makes a Model of a Graph, and
+    takes whether its products are of bfloat16."""
     module = copy.deepcopy(graph_module)
     module.graph.eliminate_dead_code()
     _count_by_inputs(module.graph)
@@ -190,7 +197,7 @@ def _built(fused, values, build):
         try:
             reader = PartReader(inner, known)
             given = [holders[t] if isinstance(t, torch.fx.Node) else symbols[t] for t in reader.sources.values()]
-            model = build(reader.graph)
+            model = build(reader.graph, _is_of_bfloat16(nodes))
         except ERRORS as e:
             refused += [EagerNode(n.name, name_of(n), str(e)) for n in nodes]
             continue
@@ -201,6 +208,12 @@ def _built(fused, values, build):
         fused.graph.erase_node(node)
         parts.append(TorchPart(tuple(map(name_of, nodes)), model))
     return parts, refused
+
+
+def _is_of_bfloat16(nodes):
+    """Whether PyTorch rounds the operands of all products to bfloat16."""
+    made = [torch.utils._pytree.tree_leaves(n.meta["val"])[0] for n in nodes if name_of(n) in _PRODUCTS]
+    return bool(made) and all(y.dtype == torch.bfloat16 for y in made)
 
 
 def _eager(reasons, small):

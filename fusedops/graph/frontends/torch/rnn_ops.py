@@ -53,9 +53,10 @@ def _operator(torch, name):
 
     def run(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
         function = getattr(torch._VF, name)
-        return function(
+        found = function(
             x, hx if several else hx[0], params, has_biases, num_layers, dropout, train, bidirectional, batch_first
         )
+        return tuple(y.contiguous() for y in found)  # as `shapes` says
 
     def shapes(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
         return x.new_empty(*x.shape[:2], (1 + bidirectional) * hx[0].shape[2]), *map(torch.empty_like, hx)
