@@ -205,3 +205,80 @@ def test_a_matrix_without_an_inverse():
     net = fo.from_torch(Module(lambda layer, x: torch.linalg.inv(x)), SPD)
     with pytest.raises(ValueError, match="no inverse"):
         net(np.zeros((2, 4, 4), np.float32))
+
+
+# ---- linear algebra, and what adds up along an axis
+
+
+def _spd(x):
+    return x @ x.mT + 3 * torch.eye(4)
+
+
+def _holes(x):
+    return x.where(x > -0.5, torch.nan)
+
+
+LINALG = torch.linalg
+ALGEBRA = {
+    "solve one column": lambda x: LINALG.solve(x, x.sum(-1)),
+    "solve": lambda x: LINALG.solve(x, x @ x),
+    "solve for several by one": lambda x: LINALG.solve(x[0], x),
+    "solve from the right": lambda x: LINALG.solve(x, x @ x, left=False),
+    "solve, and whether": lambda x: LINALG.solve_ex(x, x),
+    "triangles": lambda x: LINALG.solve_triangular(x.tril() + 3 * torch.eye(4), x, upper=False),
+    "triangles of ones": lambda x: LINALG.solve_triangular(x, x, upper=True, unitriangular=True),
+    "a triangle of ones": lambda x: LINALG.solve_triangular(x[0], x[1], upper=False, unitriangular=True),
+    "triangles as before": lambda x: torch.triangular_solve(x, _spd(x), transpose=True)[0],
+    "Cholesky": lambda x: LINALG.cholesky(_spd(x)),
+    "Cholesky, upper": lambda x: LINALG.cholesky(_spd(x), upper=True),
+    "Cholesky, solved": lambda x: torch.cholesky_solve(x, LINALG.cholesky(_spd(x))),
+    "Cholesky, inverted": lambda x: torch.cholesky_inverse(LINALG.cholesky(_spd(x), upper=True), upper=True),
+    "pseudo-inverse": lambda x: LINALG.pinv(x[:, :3]),
+    "pseudo-inverse, cut": lambda x: LINALG.pinv(_spd(x), rtol=0.2, hermitian=True),
+    "eigenvalues": lambda x: LINALG.eigvalsh(_spd(x)),
+    "eigenvectors": lambda x: LINALG.eigh(_spd(x))[1].abs(),
+    "QR": lambda x: LINALG.qr(x[:, :, :3]),
+    "QR, complete": lambda x: LINALG.qr(x[:, :, :3], mode="complete"),
+    "R": lambda x: LINALG.qr(x, mode="r")[1],
+    "singular vectors": lambda x: [v.abs() for v in LINALG.svd(x[:, :3], full_matrices=False)],
+    "logarithm of determinants": lambda x: LINALG.slogdet(x),
+    "logarithm of positive determinants": lambda x: torch.logdet(_spd(x)),
+    "exponentials": lambda x: LINALG.matrix_exp(3 * x),
+    "products": lambda x: x.cumprod(1),
+    "largest so far": lambda x: x.round().cummax(-1),
+    "smallest so far": lambda x: x.cummin(1),
+    "sums of exponentials": lambda x: x.logcumsumexp(2),
+    "median of numbers": lambda x: _holes(x).nanmedian(),
+    "median of numbers of rows": lambda x: torch.nanmedian(_holes(x).clamp_min(-9), 1),
+    "distance of all": lambda x: torch.dist(x, 2 * x, 3),
+    "signs": lambda x: torch.copysign(x, torch.tensor([-0.0, 0.0, -2.0, float("inf")])),
+    "powers of two": lambda x: torch.ldexp(x, torch.tensor([-3, 0, 2, 5])),
+}
+
+
+@pytest.mark.parametrize("name", ALGEBRA)
+def test_linear_algebra(name):
+    net = fo.from_torch(Module(lambda layer, x: ALGEBRA[name](x)), SPD + randn(2, 4, 4))
+    batch = 2 if name == "solve one column" else 5  # torch compares sizes there, and so fixes them
+    other = SPD[:1] + randn(batch, 4, 4)
+    for y, wanted in zip(torch.utils._pytree.tree_leaves(net(other.numpy())), _leaves(ALGEBRA[name](other))):
+        torch.testing.assert_close(torch.as_tensor(y), wanted, rtol=2e-4, atol=2e-4)
+
+
+def _leaves(found):
+    return torch.utils._pytree.tree_leaves(tuple(found) if isinstance(found, tuple) else found)
+
+
+@pytest.mark.parametrize("function, words", [
+    (lambda x: LINALG.solve(x, x), "Solve of such matrices: Singular"),
+    (lambda x: LINALG.cholesky(x), "Cholesky of such matrices: .*not positive definite"),
+])  # fmt: skip
+def test_matrices_that_have_no_result(function, words):
+    net = fo.from_torch(Module(lambda layer, x: function(x)), SPD @ SPD.mT)
+    with pytest.raises(ValueError, match=words):
+        net(np.zeros((2, 4, 4), np.float32))
+
+
+def test_a_cut_that_is_absolute():
+    with pytest.raises(ValueError, match="pinv with rtol alone"):
+        fo.from_torch(Module(lambda layer, x: LINALG.pinv(x, atol=0.1, rtol=0.1)), SPD)

@@ -263,6 +263,18 @@ def _hypot(p, x, other):
     return p.op("Sqrt", p.op("Add", p.op("Mul", x, x), p.op("Mul", other, other)))
 
 
+def _copysign(p, x, other):
+    """The size of x with the sign of another; that of -0 shows in 1 / -0."""
+    other = p.cast(other, p.made.dtype) if hasattr(other, "dtype") else p.scalar(other, p.made)
+    zero, size = p.scalar(0, p.made), p.op("Abs", p.cast(x, p.made.dtype))
+    negative = p.op("Or", p.op("Less", other, zero), p.op("Less", p.op("Reciprocal", other), zero))
+    return p.op("Where", negative, p.op("Neg", size), size)
+
+
+def _ldexp(p, x, other):
+    return p.op("Mul", p.cast(x, p.made.dtype), p.op("Pow", p.scalar(2, p.made), p.cast(other, p.made.dtype)))
+
+
 READERS = {
     **{
         op.lower(): _unary(op)
@@ -399,4 +411,6 @@ READERS = {
     "bitwise_left_shift": _shift("LEFT"),
     "bitwise_right_shift": _shift("RIGHT"),
     "hypot": _hypot,
+    "copysign": _copysign,
+    "ldexp": _ldexp,
 }
