@@ -28,7 +28,7 @@ from . import (
     signal,
     unsupported,
 )
-from .contrib import fused, grouped_attention, multi_head_attention, nchwc, quantized_ops
+from .contrib import as_onnx, fused, grouped_attention, multi_head_attention, nchwc, quantized_ops
 from .schema import Absent, Operator, Rewrite
 
 _FAMILIES = (
@@ -48,6 +48,7 @@ _FAMILIES = (
     multi_head_attention,
     quantized_ops,
     nchwc,
+    as_onnx,
     norm,
     shape_ops,
     pool,
