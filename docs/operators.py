@@ -1,4 +1,4 @@
-"""Writes the tables of operators in networks.md, of ONNX and of TFLite, from their records: ``python
+"""Writes the tables of operators in networks.md, of ONNX, TFLite and PyTorch, from their records: ``python
 docs/operators.py`` after one was added or changed."""
 
 from pathlib import Path
@@ -7,6 +7,7 @@ import onnx
 import tflite
 
 from fusedops.graph.frontends.tflite.builtins import BUILTINS, why_absent
+from fusedops.graph.frontends.torch.aten import FAMILIES
 from fusedops.graph.operators.registry import RECORDS, Absent, Operator
 from fusedops.graph.operators.schema import Kernel
 
@@ -77,10 +78,21 @@ def tflite_table():
     return custom.replace("`'", "`").replace("'`", "`")
 
 
+def torch_table():
+    """The functions of torch.ops.aten that have a reader, in families; those of its own begin with "_"."""
+    rows = {}
+    for family in FAMILIES:
+        what = " ".join(family.__doc__.split()).partition(". ")[0].rstrip(".").partition(":")[0]
+        names = {name.removeprefix("complex ") for name in family.READERS}
+        rows[what] = sorted((n for n in names if n[0] != "_" and n.isidentifier()), key=str.lower)
+    lines = [f"| {what} | {', '.join(f'`{n}`' for n in names)} |" for what, names in rows.items()]
+    return "\n".join(["| PyTorch | operators |", "|---|---|", *lines]) + "\n"
+
+
 def page():
     """The page with the tables as they should be."""
     text = PAGE.read_text(encoding="utf-8")
-    for name, made in (("ONNX", table()), ("TFLite", tflite_table())):
+    for name, made in (("ONNX", table()), ("TFLite", tflite_table()), ("PyTorch", torch_table())):
         begin = BEGIN.format(name)
         before, _, rest = text.partition(begin)
         text = before + begin + "\n" + made + "\n" + END + rest.partition(END)[2]
