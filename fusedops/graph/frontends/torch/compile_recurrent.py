@@ -1,6 +1,7 @@
 """Recurrent layers in the graphs of torch.compile. Dynamo refuses functions that have some, unless it is allowed to
 unroll them; while it makes a graph for this backend it is, and finds operators that it does not look into."""
 
+import contextlib
 import inspect
 
 import torch
@@ -8,29 +9,26 @@ from torch._dynamo.callback import callback_handler
 
 from .rnn_ops import Functions
 
-_before: list[bool] = []  # what was allowed before a graph
-
 
 def register(backend):
     """Lets graphs for `backend` have recurrent layers, once; for other backends nothing changes."""
     rnn = torch.nn.modules.rnn
     if isinstance(rnn._VF, Functions):
         return
+    around = callback_handler.install_callbacks  # of each graph; callbacks would be forgotten by torch._dynamo.reset
 
     @torch._dynamo.assume_constant_result
     def ours():
         return _is_for(backend)
 
-    def start(_):
-        _before.append(torch._dynamo.config.allow_rnn)
-        torch._dynamo.config.allow_rnn = _before[-1] or _is_for(backend)
-
-    def end(_):
-        torch._dynamo.config.allow_rnn = _before.pop()
+    @contextlib.contextmanager
+    def allowed(*args, **given):
+        config = torch._dynamo.config
+        with config.patch(allow_rnn=config.allow_rnn or _is_for(backend)), around(*args, **given):
+            yield
 
     rnn._VF = Functions(torch, rnn._VF, lambda: torch.compiler.is_dynamo_compiling() and ours())
-    callback_handler.register_start_callback(start)
-    callback_handler.register_end_callback(end)
+    callback_handler.install_callbacks = allowed
 
 
 def _is_for(backend):
