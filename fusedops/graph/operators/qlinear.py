@@ -68,12 +68,12 @@ def _type(node, inputs, i):
 def dynamic(x, each=0):
     """x as uint8, with the scale and zero point that its least and largest value ask for, of each index of the first
     `each` axes."""
-    axes = dict(axis=tuple(range(each, x.ndim)), keepdims=True) if each else {}
-    low, high = (np.float32(f(x.astype(np.float32), initial=0, **axes)) for f in (np.min, np.max))
+    axis = tuple(range(each, x.ndim)) if each else None
+    low, high = (np.float32(f(x.astype(np.float32), axis, keepdims=each > 0, initial=0)) for f in (np.min, np.max))
     scale = (high - low) / np.float32(255)
     scale = np.where(scale == 0, np.float32(1), scale)
-    zero = np.clip(np.rint(-low / scale), 0, 255).astype(np.uint8)
     with np.errstate(invalid="ignore"):
+        zero = np.clip(np.rint(-low / scale), 0, 255).astype(np.uint8)
         return np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8), scale, zero
 
 

@@ -69,8 +69,8 @@ def _read_crop_and_resize(r: GraphBuilder, node):
     images = r.node("Gather", node, x, which, axis=0)
     y = r.node("GridSample", node, images, grid, align_corners=1, padding_mode="border", mode="linear")
     far = r.node("ReduceMax", node, r.node("Abs", node, grid), last, keepdims=0)
-    outside = r.node("Unsqueeze", node, r.node("Greater", node, far, r.scalar(node, "edge", 1.0)), channel)
-    fill = r.scalar(node, "fill", float(node.attrs.get("extrapolation_value", 0.0)))
+    outside = r.node("Unsqueeze", node, r.node("Greater", node, far, r.constant_like(node, "edge", 1.0)), channel)
+    fill = r.constant_like(node, "fill", float(node.attrs.get("extrapolation_value", 0.0)))
     r.node("Where", node, outside, fill, y, result=node.output)
 
 
@@ -81,7 +81,7 @@ def _places(r: GraphBuilder, node):
     for i, n in enumerate(_known(r, node, 3, "size").reshape(-1).tolist()):
         steps = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
         # first + (last - first) (step + 1) / 2, of which twice less 1
-        middle = r.node("Sub", node, r.node("Add", node, corners[i], corners[2 + i]), r.scalar(node, "one", 1.0))
+        middle = r.node("Sub", node, r.node("Add", node, corners[i], corners[2 + i]), r.constant_like(node, "one", 1.0))
         size = r.node("Sub", node, corners[2 + i], corners[i])
         at = r.node("Add", node, r.node("Mul", node, size, _number(r, node, "steps", steps[np.newaxis])), middle)
         found.append(r.node("Unsqueeze", node, at, _number(r, node, "axis", [2 - i], np.int64)))
