@@ -112,22 +112,22 @@ _FUNCTIONS = {"mul": np.multiply, "max": np.maximum, "min": np.minimum, "logsume
 
 
 def _accumulated(node, x):
-    """What the elements up to each one give together; of the largest and smallest also the last place that they had."""
+    """What the elements up to each one give together; of the largest and smallest also the last index that they had."""
     function, axis = _FUNCTIONS[node.attrs["function"]], node.attrs["axis"]
     y = function.accumulate(x, axis) if x.ndim else x
     if len(node.outputs) == 1:
         return y
     each = np.arange(x.shape[axis]).reshape([-1 if a == axis else 1 for a in range(x.ndim)]) if x.ndim else 0
-    places = np.where((x == y) | (x != x), each, 0)
-    return [y, np.maximum.accumulate(places, axis) if x.ndim else places]
+    index = np.where((x == y) | (x != x), each, 0)
+    return [y, np.maximum.accumulate(index, axis) if x.ndim else index]
 
 
 def _nan_median(node, x):
-    """[the lower median of the numbers along an axis, its place]."""
+    """[the lower median of the numbers along an axis, its index]."""
     axis = node.attrs["axis"]
     count = np.count_nonzero(~np.isnan(x), axis, keepdims=True)
-    places = np.take_along_axis(np.argsort(x, axis, kind="stable"), np.maximum(count - 1, 0) // 2, axis)
-    return [np.take_along_axis(x, places, axis), places]
+    index = np.take_along_axis(np.argsort(x, axis, kind="stable"), np.maximum(count - 1, 0) // 2, axis)
+    return [np.take_along_axis(x, index, axis), index]
 
 
 def _nan_median_shapes(node, x):
@@ -135,11 +135,11 @@ def _nan_median_shapes(node, x):
     return [shape, shape]
 
 
-def _and_places(node, inputs, i):
+def _and_index(node, inputs, i):
     return inputs[0].dtype if i == 0 else np.dtype(np.int64)
 
 
-# ---- places
+# ---- sorted rows
 
 
 def _search(node, rows, x):
@@ -168,7 +168,7 @@ def _two_like(node, x):
 
 
 RECORDS = {
-    "Accumulated": Operator(_accumulated, Inference(_two_like, dtype=_and_places), NumPyOnly("no kernel: rare"), None),
+    "Accumulated": Operator(_accumulated, Inference(_two_like, dtype=_and_index), NumPyOnly("no kernel: rare"), None),
     "Cholesky": Operator(_in_float64(_cholesky), Inference(_square), _BATCHED, None),
     "LogDeterminant": Operator(
         _in_float64(lambda node, x: tuple(np.linalg.slogdet(x))),
@@ -177,7 +177,7 @@ RECORDS = {
         None,
     ),
     "MatrixExponential": Operator(_in_float64(_matrix_exponential), Inference(_square), _BATCHED, None),
-    "NanMedian": Operator(_nan_median, Inference(_nan_median_shapes, dtype=_and_places), _BATCHED, None),
+    "NanMedian": Operator(_nan_median, Inference(_nan_median_shapes, dtype=_and_index), _BATCHED, None),
     "PseudoInverse": Operator(
         _in_float64(_pseudo_inverse), Inference(lambda node, x: (*x.shape[:-2], *x.shape[:-3:-1])), _BATCHED, None
     ),

@@ -51,9 +51,9 @@ def _read_grid_sample(r: GraphBuilder, node):
 
 
 def _read_unique(r: GraphBuilder, node):
-    """Numbers in the order in which they come first, the place of each element among them, and how often they come."""
-    y, places, counts = [*node.outputs, "", ""][:3]
-    r.add(Node("Unique", node.name, node.inputs, [y, "", places, counts], {"sorted": 0}))
+    """Numbers in the order in which they come first, the index of each element among them, and how often they come."""
+    y, inverse, counts = [*node.outputs, "", ""][:3]
+    r.add(Node("Unique", node.name, node.inputs, [y, "", inverse, counts], {"sorted": 0}))
 
 
 def _read_crop_and_resize(r: GraphBuilder, node):
@@ -61,7 +61,7 @@ def _read_crop_and_resize(r: GraphBuilder, node):
     x, _, which = node.inputs[:3]
     if node.attrs.get("mode", "bilinear") != "bilinear":
         raise ValueError(f"{node.op} {node.name!r} takes nearest pixels, which fusedops does not have: it has bilinear")
-    rows, columns = _places(r, node)
+    rows, columns = _grid_axes(r, node)
     axis, last, channel = (_number(r, node, "axis", [a], np.int64) for a in (3, -1, 1))
     common = r.node("Shape", node, r.node("Add", node, rows, columns))
     grid = [r.node("Unsqueeze", node, r.node("Expand", node, v, common), axis) for v in (columns, rows)]
@@ -74,7 +74,7 @@ def _read_crop_and_resize(r: GraphBuilder, node):
     r.node("Where", node, outside, fill, y, result=node.output)
 
 
-def _places(r: GraphBuilder, node):
+def _grid_axes(r: GraphBuilder, node):
     """Where the rows (n, height, 1) and columns (n, 1, width) of the parts lie, from -1 to 1."""
     corners = r.node("Split", node, node.inputs[1], outputs=4, axis=1, num_outputs=4)  # y, x of the first, y, x
     found = []

@@ -170,11 +170,11 @@ def _pad(r, op):
     r.put(op.outputs[0], r.emit("Pad", x, [*low, *high], fill) if any(low) or any(high) else x)
 
 
-# ---- places
+# ---- gather and scatter
 
 
-def _full_places(r, start, operand_axes, sizes):
-    """The places (..., *sizes, axes) of the elements of slices that begin at `start` (..., one for each of
+def _slice_indices(r, start, operand_axes, sizes):
+    """The indices (..., *sizes, axes) of the elements of slices that begin at `start` (..., one for each of
     `operand_axes`), as a value."""
     rank, batch = len(sizes), len(r.info(start).shape) - 1
     zero = r.emit("Mul", r.emit("Slice", start, [0], [1], [batch]), r.constant(r.at, 0, np.int64))
@@ -214,7 +214,7 @@ def _gather(r, op):
     perm = [next(behind) if a in offsets else next(others) for a in range(batch + len(kept))]
 
     def make(x):
-        y = r.emit("GatherND", x, _full_places(r, start, axes, sizes))
+        y = r.emit("GatherND", x, _slice_indices(r, start, axes, sizes))
         y = r.emit("Squeeze", y, [batch + a for a in collapsed]) if collapsed else y
         return y if perm == sorted(perm) else r.emit("Transpose", y, perm=perm)
 
@@ -237,7 +237,7 @@ def _scatter(r, op):
     value = r.value(op.inputs[2])
     value = value if order == sorted(order) else r.emit("Transpose", value, perm=order)
     value = r.emit("Reshape", value, [*(updates[a] for a in order[:batch]), *sizes])
-    at = _full_places(r, start, axes, sizes)
+    at = _slice_indices(r, start, axes, sizes)
     r.put(op.outputs[0], r.emit("ScatterND", r.value(op.inputs[0]), at, value, reduction=reduction))
 
 
