@@ -111,6 +111,9 @@ fo_linear *fo_linear_create_blockwise(ptrdiff_t n, ptrdiff_t k, const fo_blockwi
 fo_linear *fo_linear_lend(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias,
                           fo_activation act);
 const char *fo_linear_isa(const fo_linear *plan); /* the set of its kernels */
+/* w (n, k) again, contiguous and widened, of a plan that packed it; false where memory is short. */
+bool fo_linear_weights(const fo_linear *plan, float *w);
+ptrdiff_t fo_linear_bytes(const fo_linear *plan); /* of the packed weights */
 void fo_linear_free(fo_linear *plan);
 fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual,
                         ptrdiff_t ldr, float *y, ptrdiff_t ldy);
@@ -155,6 +158,9 @@ typedef struct {
  * which w is multiplied as by fo_fold_scale. */
 typedef struct fo_conv2d fo_conv2d;
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias);
+/* The bytes that the plan keeps of its weights in form number `form`, 0 where it does not (yet) have it, and its name; a
+ * negative number where there is no such form. */
+ptrdiff_t fo_conv2d_memory(const fo_conv2d *plan, int form, const char **name);
 void fo_conv2d_weights(const fo_conv2d *plan,
                        void *w); /* back again, scaled; those of a product of bfloat16 as floats */
 const char *fo_conv2d_isa(const fo_conv2d *plan);
@@ -222,6 +228,8 @@ typedef struct {
     float clip;
     float cell_clip; /* LSTM: c' is held in -cell_clip..cell_clip; INFINITY: it is not */
     bool bfloat16;   /* products are of operands rounded to it, to nearest, halves to even, and summed in float32 */
+    /* w_ih and w_hh are float32 and the caller's, and outlive the cell: steps of few rows read them where they lie */
+    bool lends;
 } fo_cell_shape;
 
 /* Contiguous; the gates stand one after another, i f g o or r z n: w_ih (gates*hidden, inputs), w_hh (gates*hidden,
@@ -239,6 +247,8 @@ typedef struct {
 
 typedef struct fo_cell fo_cell;
 fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weights);
+/* w_ih and w_hh again, as they came, of a cell that packed them as they are: float32 or float16. */
+void fo_cell_weights_again(const fo_cell *cell, void *w_ih, void *w_hh);
 void fo_cell_free(fo_cell *cell);
 
 /* One step of a batch of rows: x (batch, inputs), h (batch, outputs), c (batch, hidden). h_out is neither x nor h;

@@ -59,6 +59,9 @@ fo_qlinear *fo_qlinear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_blockwise 
                                    fo_activation act);
 bool fo_has_bf16(void); /* whether the set in use has that dot product */
 const char *fo_qlinear_isa(const fo_qlinear *plan);
+/* Of fo_qlinear_create_bf16, as fo_linear_weights and fo_linear_bytes. */
+bool fo_qlinear_weights(const fo_qlinear *plan, float *w);
+ptrdiff_t fo_qlinear_bytes(const fo_qlinear *plan);
 void fo_qlinear_free(fo_qlinear *plan);
 fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
                          const void *residual, ptrdiff_t ldr, void *y, ptrdiff_t ldy);

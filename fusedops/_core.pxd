@@ -74,6 +74,8 @@ cdef extern from "fusedops.h" nogil:
     fo_linear *fo_linear_create_blockwise(Py_ssize_t n, Py_ssize_t k, const fo_blockwise *w, const float *bias,
                                           fo_activation act)
     const char *fo_linear_isa(const fo_linear *plan)
+    bint fo_linear_weights(const fo_linear *plan, float *w)
+    Py_ssize_t fo_linear_bytes(const fo_linear *plan)
     void fo_linear_free(fo_linear *plan)
     fo_linear *fo_linear_lend(Py_ssize_t n, Py_ssize_t k, const float *w, Py_ssize_t wn, Py_ssize_t wk,
                               const float *bias, fo_activation act)
@@ -118,6 +120,8 @@ cdef extern from "fusedops.h" nogil:
                                        fo_activation act)
     bint fo_has_bf16()
     const char *fo_qlinear_isa(const fo_qlinear *plan)
+    bint fo_qlinear_weights(const fo_qlinear *plan, float *w)
+    Py_ssize_t fo_qlinear_bytes(const fo_qlinear *plan)
     void fo_qlinear_free(fo_qlinear *plan)
     fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, Py_ssize_t m, const void *x, Py_ssize_t ldx,
                              const void *residual, Py_ssize_t ldr, void *y, Py_ssize_t ldy)
@@ -139,6 +143,7 @@ cdef extern from "fusedops.h" nogil:
                                 const float *bias)
     fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale,
                                      const float *bias)
+    Py_ssize_t fo_conv2d_memory(const fo_conv2d *plan, int form, const char **name)
     void fo_conv2d_weights(const fo_conv2d *plan, void *w)
     const char *fo_conv2d_isa(const fo_conv2d *plan)
     void fo_conv2d_free(fo_conv2d *plan)
@@ -161,7 +166,7 @@ cdef extern from "fusedops.h" nogil:
         fo_activation act, gate, out
         float clip
         float cell_clip
-        bint bfloat16
+        bint bfloat16, lends
     ctypedef struct fo_cell_weights:
         fo_weights w_ih, w_hh, w_hr
         const float *b_ih
@@ -174,6 +179,7 @@ cdef extern from "fusedops.h" nogil:
     ctypedef struct fo_cell:
         pass
     fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weights)
+    void fo_cell_weights_again(const fo_cell *cell, void *w_ih, void *w_hh)
     void fo_cell_free(fo_cell *cell)
     ctypedef struct fo_cell_io:
         const float *x

@@ -451,7 +451,8 @@ cdef class LinearPlan:
     """y = activation(x w^T + bias + residual) with w packed once."""
     cdef fo_linear *plan
     cdef fo_qlinear *narrow  # in its place, where products are of bfloat16, or of rows rounded by blocks
-    cdef Py_ssize_t n, k
+    cdef readonly Py_ssize_t n, k
+    cdef object bias, dtype  # as given; dtype: of the weights where they come back
     cdef readonly str isa
     cdef readonly tuple _kept  # what the plan reads where it is
     cdef ndarray _lent  # weights of a plan for one call
@@ -485,6 +486,46 @@ cdef class LinearPlan:
             with nogil:
                 narrow = fo_qlinear_create_bf16(n, k, &weights, wn, wk, data(bias), act)
             self._keep_narrow(narrow, n, k)
+        self.bias = None if bias is None else bias.copy()
+        self.dtype = FLOAT32 if bfloat16 and not is_bfloat16(w.dtype) else w.dtype
+
+    def _weights(self):
+        """w and bias again; w of products in bfloat16 is rounded, and float32 or bfloat16."""
+        cdef ndarray w
+        cdef float *to
+        cdef bint made
+        if self.k == UNMADE:
+            raise unmade(self)
+        w = np.empty((self.n, self.k), FLOAT32)
+        to = data(w)
+        with nogil:
+            made = fo_qlinear_weights(self.narrow, to) if self.narrow != NULL else fo_linear_weights(self.plan, to)
+        check(FO_OK if made else FO_NO_MEMORY)
+        return narrowed(w, self.dtype), self.bias
+
+    def _dtype(self):
+        return self.dtype
+
+    def _has_bias(self):
+        return self.bias is not None
+
+    def memory(self):
+        """The bytes that the layer keeps of its weights, by the form in which it keeps them.
+
+        Returns
+        -------
+        dict of str to int
+            The weights are kept once: as panels of columns, or few columns of many steps one after the other.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.Linear(np.ones((64, 100), np.float32)).memory()
+        {'panels': 25600}
+        """
+        if self.k == UNMADE:
+            raise unmade(self)
+        return {"panels": fo_qlinear_bytes(self.narrow) if self.narrow != NULL else fo_linear_bytes(self.plan)}
 
     def _pack_bits(self, Py_ssize_t n, Py_ssize_t k, int bits, Py_ssize_t block, ndarray q, ndarray scales,
                    ndarray zeros, ndarray bias, tuple activation, bint rounds=False):
@@ -850,6 +891,36 @@ cdef class Conv2dPlan(WindowPlan):
             fo_conv2d_weights(self.plan, cnp.PyArray_DATA(w))
         return w, self.bias
 
+    def memory(self):
+        """The bytes that the layer keeps of its weights, by the form in which it keeps them.
+
+        Returns
+        -------
+        dict of str to int
+            "weights" are those that the layer was given. An algorithm that reads them in another order, or multiplies
+            less often by sums of them, adds a form when the first image comes for which it is the fastest:
+            Winograd's weights of a 3x3 kernel are 1.8 (2x2 pixels), 4 or 7.1 (6x6) times as many, for 2.25, 4 or 5.1
+            times fewer multiplications.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> layer = fo.Conv2d(np.ones((8, 4, 3, 3), np.float32))
+        >>> layer.memory()
+        {'weights': 1152}
+        """
+        cdef int form = 0
+        cdef const char *name
+        cdef Py_ssize_t nbytes
+        cdef dict kept = {}
+        if self.plan == NULL:
+            raise unmade(self)
+        while (nbytes := fo_conv2d_memory(self.plan, form, &name)) >= 0:
+            if nbytes:
+                kept[name.decode()] = nbytes
+            form += 1
+        return kept
+
     def _dtype(self):
         return self.dtype
 
@@ -1046,6 +1117,7 @@ cdef class CellPlan:
     cdef fo_cell *cell
     cdef fo_cell_shape shape
     cdef readonly str isa
+    cdef tuple _lent  # what is read where it is
 
     def __cinit__(self):
         self.shape.inputs = UNMADE
@@ -1055,9 +1127,10 @@ cdef class CellPlan:
 
     def _pack(self, int kind, ndarray w_ih, ndarray w_hh, ndarray b_ih, ndarray b_hh, ndarray w_hr, ndarray peephole,
               tuple activations, bint reset_after, float clip, float cell_clip, bint bfloat16=False,
-              tuple quantized=(None,) * 4):
+              tuple quantized=(None,) * 4, bint lend=False):
         """Arrays are contiguous, of the shapes in fusedops.h; activations as parsed: act, gate and out. quantized: the
-        scales of int8 w_ih and w_hh, float32, and their zero points, int8."""
+        scales of int8 w_ih and w_hh, float32, and their zero points, int8. lend: for calls of few rows, which read
+        float32 weights where they lie."""
         cdef fo_cell_shape s
         cdef fo_cell_weights w
         cdef fo_cell *cell
@@ -1069,6 +1142,8 @@ cdef class CellPlan:
         act, gate, out = activations
         s.act, s.gate, s.out = activation_of(act), activation_of(gate), activation_of(out)
         s.reset_after, s.clip, s.cell_clip, s.bfloat16 = reset_after, clip, cell_clip, bfloat16
+        s.lends = lend
+        self._lent = (w_ih, w_hh) if lend else None
         w.w_ih, w.w_hh, w.w_hr = weights_of(w_ih), weights_of(w_hh), weights_of(w_hr)
         w.b_ih, w.b_hh, w.peephole = data(b_ih), data(b_hh), data(peephole)
         w.ih_scale, w.hh_scale = data(quantized[0]), data(quantized[1])
@@ -1078,6 +1153,21 @@ cdef class CellPlan:
         if cell == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.cell, self.shape, self.isa = cell, s, get_isa()
+
+    def _shapes(self):
+        """Those of w_ih and w_hh."""
+        cdef Py_ssize_t rows = (1, 4, 3)[<int>self.shape.kind] * self.shape.hidden
+        if self.shape.inputs == UNMADE:
+            raise unmade(self)
+        return (rows, self.shape.inputs), (rows, self.shape.outputs)
+
+    def _weights(self, dtype):
+        """w_ih and w_hh again, of their dtype."""
+        cdef ndarray w_ih, w_hh
+        w_ih, w_hh = [np.empty(shape, dtype) for shape in self._shapes()]
+        with nogil:
+            fo_cell_weights_again(self.cell, cnp.PyArray_DATA(w_ih), cnp.PyArray_DATA(w_hh))
+        return w_ih, w_hh
 
     cdef ndarray rows(self, object given, str name, ndarray x, Py_ssize_t width, Py_ssize_t *ld):
         """An x (x None), or a state of as many rows as x."""
@@ -1107,7 +1197,7 @@ cdef class CellPlan:
         cdef ndarray y
         dims[0], dims[nd - 1] = cnp.PyArray_DIM(x, 0), width
         y = writable(out, nd, dims, x, h, c)
-        if y is None or not as_rows(y, &m, ld):
+        if y is None or self._lent is not None or not as_rows(y, &m, ld):  # an out may be a part of lent weights
             y = new_result(nd, dims)
             as_rows(y, &m, ld)
         return y
@@ -1441,21 +1531,27 @@ cdef object with_axes(object a, str name, object ndim):
 
 def is_bfloat16(dtype):
     """Whether a dtype is bfloat16 by its name, as that of ml_dtypes; or its bits, a number or a field of that name."""
-    return "bfloat16" in str(dtype) and dtype.itemsize == 2 and dtype.isnative
+    return dtype.itemsize == 2 and dtype.isnative and "bfloat16" in str(dtype)  # the name is slow to get
+
+
+def narrowed(ndarray w, dtype):
+    """float32 weights as a type that has all of their values."""
+    if not is_bfloat16(dtype):
+        return w.astype(dtype, copy=False)
+    return (w.view(np.uint32) >> 16).astype(np.uint16).view(dtype)
 
 
 def as_weights(w, str name, ndim=None, str order="C", bint bfloat16=False):
     """A copy of weights that are float32 or float16, or bfloat16 where that is taken; or the error that says what is
-    wrong. order None: float32 ones as they are."""
+    wrong. order None: as they are, no copy."""
     if isinstance(w, (int, np.integer)):
         raise TypeError(f"{name} must be an array of weights, not {w}: layers are made from weights, not from sizes")
     cdef object a = w if ready(w) else as_array(w, name)
-    if bfloat16 and is_bfloat16(a.dtype):
-        return with_axes(a, name, ndim).copy(order)
-    if a.dtype != np.float16:
+    if not (bfloat16 and is_bfloat16(a.dtype)) and a.dtype != np.float16:
         a = as_input(w, name, ndim)
         return a if order is None else a.copy(order)
-    return with_axes(a, name, ndim).astype(np.float16, order or "C")
+    a = with_axes(a, name, ndim)
+    return a if order is None and a.flags.aligned else a.copy(order or "C")
 
 
 def widened(a, str name, ndarray w):

@@ -60,6 +60,31 @@ __all__ = [
 ]
 
 
+LENT_PIXELS = 2  # up to which a convolution of pixels is a product that reads weights where they lie
+DOT_COLUMNS = 8  # up to which the sums of a product may have another order than those of a convolution
+
+
+def _of_few_pixels(x, w, bias, residual, activation, layout, out):
+    """A 1x1 convolution of an image of a pixel or two: a product by weights where they lie, with the same bits. None
+    for all others, and for what is an error."""
+    if not (type(x) is type(w) is np.ndarray and x.dtype == w.dtype == np.float32 and x.ndim == w.ndim == 4):
+        return None
+    ic = x.shape[3 if layout == "NHWC" else 1]
+    rows, pixel = x.size // max(ic, 1), layout == "NHWC" or (layout == "NCHW" and x.shape[2:] == (1, 1))
+    if not pixel or w.shape[1:] != (ic, 1, 1) or len(w) <= DOT_COLUMNS or not 0 < rows <= LENT_PIXELS:
+        return None
+    shape = (*x.shape[:3], len(w)) if layout == "NHWC" else (len(x), len(w), 1, 1)
+    if residual is not None and np.shape(residual) != shape:
+        return None
+    residual = residual if residual is None else np.reshape(residual, (rows, -1))
+    to = out if out is None else _core.checked_out(out, shape)
+    y = LentLinear(w.reshape(len(w), ic), bias, activation=activation)(x.reshape(rows, ic), residual).reshape(shape)
+    if to is None:
+        return y
+    to[...] = y
+    return out
+
+
 @options_by_name
 def conv2d(
     x: Input,
@@ -146,6 +171,12 @@ def conv2d(
     >>> fo.conv2d(np.ones((1, 2, 4, 4), np.float32), np.ones((3, 2, 3, 3), np.float32), activation="relu").shape
     (1, 3, 2, 2)
     """
+    windows = groups, dilation, padding, stride
+    plain = all(type(option) is int for option in windows) and windows == (1, 1, 0, 1)
+    if plain and bn is None and algorithm in ("auto", "direct"):
+        y = _of_few_pixels(x, w, bias, residual, activation, layout, out)
+        if y is not None:
+            return y
     layer = Conv2d(
         w,
         bias,

@@ -150,7 +150,8 @@ def _strassen_applies(w_shape, stride, padding, groups):
     return w_shape[2:] == (1, 1) and stride == (1, 1) and padding in ("same", ((0, 0), (0, 0))) and groups == 1
 
 
-_OWN = ("_arguments", "_options", "_layer", "_layers", "_row", "_plain")  # attributes that a layer's __init__ sets
+# attributes that a layer's __init__ sets
+_OWN = ("_arguments", "_options", "_layer", "_layers", "_row", "_plain", "_precision", "_made_of")
 
 
 class _Layer:
@@ -185,9 +186,9 @@ def _rebuild(cls, kind, arguments, added):
     return layer
 
 
-def _linear(w, bias, activation, order):
-    """What a layer is made of, as its plan takes it; w in the order of memory that it has, or (None) where it is."""
-    w = _core.as_weights(w, "w", 2, order, True)
+def _linear(w, bias, activation):
+    """What a layer is made of, as its plan takes it; w where it is."""
+    w = _core.as_weights(w, "w", 2, None, True)
     return w, _bias(_core.widened(bias, "bias", w), w.shape[0]), activations.parse(activation, w.shape[0])
 
 
@@ -195,7 +196,7 @@ class LentLinear(_core.LinearPlan):
     """A Linear for one call, whose few rows read `w` where it lies."""
 
     def __init__(self, w, bias=None, *, activation=None):
-        self._pack(*_linear(w, bias, activation, None), lend=True)
+        self._pack(*_linear(w, bias, activation), lend=True)
 
 
 class Linear(_Layer, _core.LinearPlan):
@@ -239,15 +240,19 @@ class Linear(_Layer, _core.LinearPlan):
         self, w: Input, bias: Input | None = None, *, activation: Activation = None, precision: Precision = "float32"
     ) -> None:
         bfloat16 = multiplies(precision)
-        w, bias, parsed = _linear(w, bias, activation, "K")
+        w, bias, parsed = _linear(w, bias, activation)
         options = {"activation": _kept(activation, parsed), "precision": precision}
-        self._arguments = (w, bias if bias is None else bias.copy()), options
         self._pack(w, bias, parsed, bfloat16)
+        self._options = options
+
+    @property
+    def _arguments(self):
+        return self._weights(), self._options
 
     def __repr__(self):
-        (w, bias), options = self._arguments
+        options = self._options
         return (
-            f"Linear({w.shape[1]} -> {w.shape[0]}, {storage_of(w.dtype)}bias={bias is not None}, "
+            f"Linear({self.k} -> {self.n}, {storage_of(self._dtype())}bias={self._has_bias()}, "
             f"activation={activations.described(options['activation'])}{_precision(options)}, "
             f"kernel='{self.isa} gemm')"
         )
@@ -260,7 +265,7 @@ class ConstantLinear(Linear):
     def __init__(self, w, bias=None, *, activation=None, precision="float32"):
         bias = _bias(_core.widened(bias, "bias", w), w.shape[0])
         parsed = activations.parse(activation, w.shape[0])
-        self._arguments = (w, bias), {"activation": _kept(activation, parsed), "precision": precision}
+        self._options = {"activation": _kept(activation, parsed), "precision": precision}
         rounds = multiplies(precision)
         self._pack(aligned(w) if rounds else w, bias, parsed, rounds)
         let_go(w)
@@ -584,6 +589,21 @@ class Conv1d(_Sequences):
     def _arguments(self):
         w, bias = self._layer._weights()
         return (w[:, :, 0], bias), self._options
+
+    def memory(self) -> dict[str, int]:
+        """The bytes that the layer keeps of its weights, by form: see :meth:`Conv2d.memory`.
+
+        Returns
+        -------
+        dict of str to int
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.Conv1d(np.ones((8, 4, 3), np.float32)).memory()
+        {'weights': 384}
+        """
+        return self._layer.memory()
 
     def _inputs(self):
         return self._weights_shape()[1] * self._options["groups"]

@@ -82,10 +82,13 @@ class MultiheadAttention(_Layer):
             )
         biases = [b_q, b_k, b_v, b_out]
         self._layers = tuple(Linear(value, b, precision=precision) for value, b in zip(w.values(), biases))
-        self._arguments = (
-            (*(layer._arguments[0][0] for layer in self._layers), *(layer._arguments[0][1] for layer in self._layers)),
-            dict(heads=heads, batch_first=batch_first, precision=precision),
-        )
+        self._precision = precision
+
+    @property
+    def _arguments(self):
+        weights, biases = zip(*(layer._weights() for layer in self._layers), strict=True)
+        heads, batch_first = self._options
+        return (*weights, *biases), dict(heads=heads, batch_first=batch_first, precision=self._precision)
 
     def __call__(
         self,
@@ -102,15 +105,14 @@ class MultiheadAttention(_Layer):
         k = x if k is None else _core.as_input(k, "k", x.ndim)
         v = k if v is None else _core.as_input(v, "v", x.ndim)
         q, k, v = (self._by_heads(layer(a), heads, batch_first) for layer, a in zip(self._layers, (x, k, v)))
-        precision = self._arguments[1]["precision"]
-        y = attention(q, k, v, mask=mask, causal=causal, precision=precision)  # (batch, heads, tokens, dv)
+        y = attention(q, k, v, mask=mask, causal=causal, precision=self._precision)  # (batch, heads, tokens, dv)
         y = y.swapaxes(-3, -2)
         y = y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1])
         swapped = x.ndim == 3 and not batch_first
         if out is None or not swapped:
             y = self._layers[3](y, None, out)
             return y.swapaxes(0, 1) if swapped else y
-        shape = (*x.shape[:-1], len(self._arguments[0][3]))
+        shape = (*x.shape[:-1], self._layers[3].n)
         self._layers[3](y, None, _core.checked_out(out, shape).swapaxes(0, 1))
         return out
 
@@ -121,8 +123,7 @@ class MultiheadAttention(_Layer):
         return x.swapaxes(0, 1) if x.ndim == 3 else x.swapaxes(1, 2) if batch_first else x.transpose(1, 2, 0, 3)
 
     def __repr__(self):
-        weights = self._arguments[0]
         return (
-            f"MultiheadAttention({weights[0].shape[1]} -> {len(weights[3])}, heads={self._options[0]}, "
-            f"batch_first={self._options[1]}{_precision(self._arguments[1])})"
+            f"MultiheadAttention({self._layers[0].k} -> {self._layers[3].n}, heads={self._options[0]}, "
+            f"batch_first={self._options[1]}{_precision({'precision': self._precision})})"
         )

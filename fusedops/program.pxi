@@ -522,9 +522,14 @@ cdef fo_dtype element_of(object dtype) except *:
     return ELEMENTS[dtype]
 
 
-def map_takes(str name, of):
-    """Whether a step "map" computes a function of elements of this type."""
+FLOATS = {np.float16, np.float32}  # between which steps cast; they do nothing else with float16
+
+
+def map_takes(str name, of, to=FLOAT32):
+    """Whether a step "map" computes a function of elements of this type; of casts to another."""
     f, integer, real = MAPS[name], of in (np.int64, np.int32), of == np.float32
+    if name == "cast":
+        return of in ELEMENTS and to in ELEMENTS or {of.type, to.type} == FLOATS
     if MAPS["and"] <= f <= MAPS["not"]:
         return of == np.bool_
     if MAPS["add"] <= f <= MAPS["sign"]:
@@ -543,9 +548,9 @@ cdef int fill_map(Program p, fo_step *s, tensor *t, tuple o) except -1:
         m.axes.stride[3][d] = t[2].stride[d] if t[2].slot != ABSENT else 0
     fo_fold(&m.axes)
     made = to if name in ("cast", "where") else np.dtype(np.bool_) if MAPS[name] < MAPS["add"] else of
-    if not map_takes(name, of) or to != made or name == "where" and of != to:
+    if not map_takes(name, of, to) or to != made or name == "where" and of != to:
         raise TypeError(f"no kernel computes {name} of {of} as {to}")
-    m.f, m.from_, m.to = MAPS[name], element_of(of), element_of(to)
+    m.f, m.from_, m.to = MAPS[name], DTYPES[of.name], DTYPES[to.name]
 
 
 cdef int fill_gather(Program p, fo_step *s, tensor *t, tuple o) except -1:

@@ -31,10 +31,13 @@ def _array(value, name, shape, w=None):
     return value
 
 
-def _weights(kind, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None):
-    """Contiguous copies of one layer's weights, their shapes checked."""
-    gates = _GATES[kind]
-    w_ih, w_hh = _core.as_weights(w_ih, "w_ih", 2), _core.as_weights(w_hh, "w_hh", 2)
+def _weights(kind, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None, *, lend=False):
+    """Contiguous copies of one layer's weights, their shapes checked; w_ih and w_hh that are lent are no copies if they
+    are contiguous."""
+    gates, order = _GATES[kind], None if lend else "C"
+    w_ih, w_hh = _core.as_weights(w_ih, "w_ih", 2, order), _core.as_weights(w_hh, "w_hh", 2, order)
+    if lend:
+        w_ih, w_hh = np.ascontiguousarray(w_ih), np.ascontiguousarray(w_hh)
     rows, outputs = w_hh.shape
     hidden = rows // gates
     if rows % gates or w_ih.shape[0] != rows or (outputs != hidden and w_hr is None):
@@ -94,17 +97,39 @@ def _functions(kind, given):
     return None if kept == usual else kept, (act, gate, *(out or [act]))
 
 
+LENT_ROWS = 2  # up to which weights are read where they lie by a cell for one call
+
+
 class _Cell(_Layer):
+    _lends = False  # a cell for one call, which reads weights where they lie
+
+    def _lent(self, w):
+        return self._lends and w[0].dtype == np.float32
+
+    def _keep(self, w, options):
+        """What a cell is made of: its weights where they cannot be unpacked."""
+        packed = options["precision"] == "float32" and not self._lends
+        self._made_of = None if packed else w[:2], w[0].dtype, w[2:4], options
+
+    @property
+    def _arguments(self):
+        weights, dtype, biases, options = self._made_of
+        return (*(self._weights(dtype) if weights is None else weights), *biases), options
+
+    def _cell_options(self):
+        return self._made_of[3]
+
     def __repr__(self):
-        (w_ih, w_hh, b_ih, b_hh), options = self._arguments
+        (_, inputs), (_, outputs) = self._shapes()
+        _, dtype, biases, options = self._made_of
         shown = "".join(
             f", {k}={v!r}"
             for k, v in options.items()
             if k in ("activation", "activations", "reset_after", "clip", "cell_clip") and v is not None
         )
-        bias = b_ih is not None or b_hh is not None
+        bias = any(b is not None for b in biases)
         return (
-            f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, {storage_of(w_ih.dtype)}bias={bias}{shown}"
+            f"{type(self).__name__}({inputs} -> {outputs}, {storage_of(dtype)}bias={bias}{shown}"
             f"{_precision(options)}, "
             f"kernel='{self.isa} gemm and gates')"
         )
@@ -166,9 +191,9 @@ class RNNCell(_Cell, _core.CellPlan):
         precision: Precision = "float32",
     ) -> None:
         bfloat16 = multiplies(precision)
-        w, parsed = _weights("RNN", w_ih, w_hh, b_ih, b_hh), _activation(activation)
-        self._arguments = w[:4], dict(activation=_kept(activation, parsed), clip=clip, precision=precision)
-        self._pack(_KINDS["RNN"], *w, (parsed,) * 3, False, _clip(clip), np.inf, bfloat16)
+        w, parsed = _weights("RNN", w_ih, w_hh, b_ih, b_hh, lend=self._lends), _activation(activation)
+        self._keep(w, dict(activation=_kept(activation, parsed), clip=clip, precision=precision))
+        self._pack(_KINDS["RNN"], *w, (parsed,) * 3, False, _clip(clip), np.inf, bfloat16, lend=self._lent(w))
 
 
 class LSTMCell(_Cell, _core.LSTMCellPlan):
@@ -244,10 +269,20 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
         precision: Precision = "float32",
     ) -> None:
         bfloat16 = multiplies(precision)
-        w, (kept, functions) = _weights("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole), _functions("LSTM", activations)
+        w = _weights("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole, lend=self._lends)
+        kept, functions = _functions("LSTM", activations)
         options = dict(w_hr=w[4], peephole=w[5], clip=clip, cell_clip=cell_clip, activations=kept)
-        self._arguments = w[:4], options | {"precision": precision}
-        self._pack(_KINDS["LSTM"], *w, functions, False, _clip(clip), _clip(cell_clip, "cell_clip"), bfloat16)
+        self._keep(w, options | {"precision": precision})
+        self._pack(
+            _KINDS["LSTM"],
+            *w,
+            functions,
+            False,
+            _clip(clip),
+            _clip(cell_clip, "cell_clip"),
+            bfloat16,
+            lend=self._lent(w),
+        )
 
 
 class GRUCell(_Cell, _core.CellPlan):
@@ -315,11 +350,29 @@ class GRUCell(_Cell, _core.CellPlan):
         precision: Precision = "float32",
     ) -> None:
         bfloat16 = multiplies(precision)
-        w, (kept, functions) = _weights("GRU", w_ih, w_hh, b_ih, b_hh), _functions("GRU", activations)
+        w = _weights("GRU", w_ih, w_hh, b_ih, b_hh, lend=self._lends)
+        kept, functions = _functions("GRU", activations)
         reset_after = bool(reset_after)
         options = dict(reset_after=reset_after, clip=clip, activations=kept)
-        self._arguments = w[:4], options | {"precision": precision}
-        self._pack(_KINDS["GRU"], *w, functions, reset_after, _clip(clip), np.inf, bfloat16)
+        self._keep(w, options | {"precision": precision})
+        self._pack(_KINDS["GRU"], *w, functions, reset_after, _clip(clip), np.inf, bfloat16, lend=self._lent(w))
+
+
+class LentRNNCell(RNNCell):
+    _lends = True
+
+
+class LentLSTMCell(LSTMCell):
+    _lends = True
+
+
+class LentGRUCell(GRUCell):
+    _lends = True
+
+
+def _few(x):
+    """Whether x has so few rows that weights for one call are best read where they lie."""
+    return np.ndim(x) == 1 or np.ndim(x) == 2 and len(x) <= LENT_ROWS
 
 
 def _each_layer(num_layers, bidirectional, **weights):
@@ -338,19 +391,18 @@ def _each_layer(num_layers, bidirectional, **weights):
     return [{name: value[i] for name, value in weights.items()} for i in range(count)]
 
 
-def _directions(weights, bidirectional, reverse):
-    """How many directions there are, for layers whose (w_ih, w_hh) fit one another."""
+def _directions(shapes, bidirectional, reverse):
+    """How many directions there are, for layers whose shapes of (w_ih, w_hh) fit one another."""
     if reverse and bidirectional:
         raise ValueError("reverse=True is for one direction; a bidirectional layer has both")
     directions = 2 if bidirectional else 1
-    w_ih, w_hh = weights[0]
-    for i, each in enumerate(weights):
-        expected = (w_ih.shape[0], w_ih.shape[1] if i < directions else directions * w_hh.shape[1]), w_hh.shape
-        found = tuple(w.shape for w in each)
+    w_ih, w_hh = shapes[0]
+    for i, found in enumerate(shapes):
+        expected = (w_ih[0], w_ih[1] if i < directions else directions * w_hh[1]), w_hh
         if found != expected:
             raise ValueError(
                 f"w_ih[{i}] has shape {found[0]} and w_hh[{i}] has shape {found[1]}, but to follow "
-                f"w_ih[0] {w_ih.shape} and w_hh[0] {w_hh.shape} they must have {expected[0]} "
+                f"w_ih[0] {w_ih} and w_hh[0] {w_hh} they must have {expected[0]} "
                 f"and {expected[1]}"
             )
     return directions
@@ -360,7 +412,7 @@ class _Sequence(_Layer):
     """Layers of cells over a sequence."""
 
     def _assemble(self, cells, bidirectional, reverse, batch_first):
-        directions = _directions([cell._arguments[0][:2] for cell in cells], bidirectional, reverse)
+        directions = _directions([cell._shapes() for cell in cells], bidirectional, reverse)
         self._options = bool(bidirectional), bool(reverse), bool(batch_first)
         self._stack(tuple(cells), len(cells) // directions, directions, *self._options[1:])
 
@@ -921,7 +973,8 @@ def rnn_cell(
     >>> fo.rnn_cell(x, h, np.ones((2, 3), np.float32), np.ones((2, 2), np.float32))
     array([[0., 0.]], dtype=float32)
     """
-    return RNNCell(w_ih, w_hh, b_ih, b_hh, activation=activation)(x, h, out)
+    cell = LentRNNCell if _few(x) else RNNCell
+    return cell(w_ih, w_hh, b_ih, b_hh, activation=activation)(x, h, out)
 
 
 def lstm_cell(
@@ -969,7 +1022,8 @@ def lstm_cell(
     >>> h
     array([[0., 0.]], dtype=float32)
     """
-    return LSTMCell(w_ih, w_hh, b_ih, b_hh)(x, h, c, out)
+    cell = LentLSTMCell if _few(x) else LSTMCell
+    return cell(w_ih, w_hh, b_ih, b_hh)(x, h, c, out)
 
 
 def gru_cell(
@@ -1015,7 +1069,8 @@ def gru_cell(
     >>> fo.gru_cell(x, h, np.zeros((6, 3), np.float32), np.zeros((6, 2), np.float32))
     array([[0.5, 0.5]], dtype=float32)
     """
-    return GRUCell(w_ih, w_hh, b_ih, b_hh, reset_after=reset_after)(x, h, out)
+    cell = LentGRUCell if _few(x) else GRUCell
+    return cell(w_ih, w_hh, b_ih, b_hh, reset_after=reset_after)(x, h, out)
 
 
 def rnn(

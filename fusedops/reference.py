@@ -1009,7 +1009,8 @@ class _Sequence:
             self._cell(**each, fold_bn=fold_bn, **options)
             for each in recurrent._each_layer(num_layers, bidirectional, **weights)
         ]
-        self._directions = recurrent._directions([cell._weights[:2] for cell in self._cells], bidirectional, reverse)
+        shapes = [tuple(w.shape for w in cell._weights[:2]) for cell in self._cells]
+        self._directions = recurrent._directions(shapes, bidirectional, reverse)
         self._reverse, self._batch_first = reverse, batch_first
 
     def __call__(

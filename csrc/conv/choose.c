@@ -244,6 +244,20 @@ void fo_conv2d_weights(const fo_conv2d *plan, void *w) {
         fo_plan_weights(plan->wide ? plan->wide : plan, w);
 }
 
+static ptrdiff_t bytes_of(const fo_conv2d *plan, int form) {
+    return plan && atomic_load(&plan->packed[form]) ? atomic_load(&plan->bytes[form]) : 0;
+}
+
+ptrdiff_t fo_conv2d_memory(const fo_conv2d *plan, int form, const char **name) {
+    static const char *const names[] = {"weights", FO_EACH_WEIGHT_FORM(FO_NAMED)};
+    if (form < 0 || form > FO_WEIGHT_FORMS) return -1;
+    *name = names[form];
+    if (plan->wide) return fo_conv2d_memory(plan->wide, form, name);
+    if (plan->q) return form ? 0 : fo_qconv2d_bytes(plan->q);
+    if (!form) return plan->s.oc * plan->ldw * fo_size(plan->type);
+    return bytes_of(plan, form - 1) + bytes_of(plan->prepared->to, form - 1);
+}
+
 static bool is_empty(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return !z->n || !z->oh || !z->ow || !plan->s.oc;
 }

@@ -156,6 +156,7 @@ const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdif
     _Atomic(float *) *slot = (_Atomic(float *) *)&plan->packed[form]; /* a cache: the plan's value does not change */
     float *packed = atomic_load_explicit(slot, memory_order_acquire), *first = NULL;
     if (packed || !(packed = fo_alloc((size_t)(floats * fo_size(plan->type))))) return packed;
+    atomic_store((_Atomic ptrdiff_t *)&plan->bytes[form], floats * fo_size(plan->type));
     packing job = {plan, context, packed, pack};
     fo_parallel_for(parts, fo_pack_threads(floats), pack_task, &job);
     /* No lock, which a fork could leave taken: of two threads at once, one packs in vain. */

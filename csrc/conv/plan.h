@@ -7,21 +7,21 @@
 
 #include "../pack.h"
 
-/* The forms in which algorithms want the weights; each is packed when it is first used. */
-typedef enum {
-    FO_PANELS,
-    FO_DEPTHWISE_TAPS,
-    FO_WINOGRAD_2,
-    FO_WINOGRAD_4,
-    FO_WINOGRAD_6,
-    FO_WINOGRAD1D_ROWS,
-    FO_WINOGRAD1D_PANELS,
-    FO_IM2COL_PANELS,
-    FO_STEM_PANELS,
-    FO_STRASSEN_LEFT,
-    FO_STRASSEN_RIGHT,
-    FO_WEIGHT_FORMS
-} fo_weight_form;
+/* The forms in which algorithms want the weights, with the names by which fo_conv2d_memory tells them; each is packed
+ * when it is first used. */
+#define FO_EACH_WEIGHT_FORM(X) \
+    X(PANELS, "direct, panels") \
+    X(DEPTHWISE_TAPS, "depthwise, channels as lanes") \
+    X(WINOGRAD_2, "winograd, 2x2 pixels") \
+    X(WINOGRAD_4, "winograd, 4x4 pixels") \
+    X(WINOGRAD_6, "winograd, 6x6 pixels") \
+    X(WINOGRAD1D_ROWS, "winograd1d, rows") \
+    X(WINOGRAD1D_PANELS, "winograd1d, panels") \
+    X(IM2COL_PANELS, "im2col, panels") \
+    X(STEM_PANELS, "winograd, panels") \
+    X(STRASSEN_LEFT, "strassen, rows") \
+    X(STRASSEN_RIGHT, "strassen, panels")
+typedef enum { FO_EACH_WEIGHT_FORM(FO_MEMBER) FO_WEIGHT_FORMS } fo_weight_form;
 
 /* It is constant, but for what it caches: packed weights and prepared calls. The processor and the active set count
  * when it is made, not later. */
@@ -42,6 +42,7 @@ struct fo_conv2d {
     struct fo_qconv2d *q;         /* FO_S8 and FO_BF16: what is packed of the weights (qconv.c); else NULL */
     fo_conv2d *wide; /* FO_BF16 where no kernel multiplies it: a convolution of the rounded weights in float32 */
     _Atomic(float *) packed[FO_WEIGHT_FORMS];
+    _Atomic ptrdiff_t bytes[FO_WEIGHT_FORMS]; /* of each */
 };
 
 /* The reduction runs over blocks of CHANNEL_BLOCK channels, in a block over kh, kw and then the block's channels:
@@ -68,6 +69,7 @@ void fo_plan_free(fo_conv2d *plan);                   /* but for what is rounded
 void fo_plan_weights(const fo_conv2d *plan, void *w); /* as they came */
 void fo_plan_free_shared(fo_conv2d *plan);
 void fo_qconv2d_free(struct fo_qconv2d *q);
+ptrdiff_t fo_qconv2d_bytes(const struct fo_qconv2d *q);        /* of the weights */
 void fo_qconv2d_weights(const struct fo_qconv2d *q, float *w); /* of FO_BF16, back again, widened */
 
 /* The weights in one form, packed by `pack` into `floats` floats on first use, in so many parts that threads share;

@@ -115,17 +115,20 @@ void fo_qconv2d_free(fo_qconv2d *plan) {
     fo_free(plan);
 }
 
+ptrdiff_t fo_qconv2d_bytes(const fo_qconv2d *plan) {
+    const fo_qplan *p = &plan->products;
+    const ptrdiff_t blocks = div_up(plan->s.oc, 4 * p->kn->vl);
+    return (p->w ? p->groups * p->panels : 0) + (plan->w ? blocks * plan->block + plan->s.oc * plan->taps_block : 0);
+}
+
 void fo_qconv2d_weights(const fo_qconv2d *plan, float *w) {
     const fo_qplan *p = &plan->products;
     const ptrdiff_t channels = fo_qchannels(&plan->s), c = plan->s.ic / plan->s.groups, taps = plan->s.kh * plan->s.kw;
-    for (ptrdiff_t o = 0, columns; o < plan->s.oc; o++) {
-        const ptrdiff_t group = o / p->n;
-        ptrdiff_t j = o % p->n, first = 0; /* of its panel */
-        while (j >= (columns = fo_qpanel(p->n - first, p->kn->vl, p->kn->nr))) first += columns, j -= columns;
-        const uint16_t *panel = (const uint16_t *)(p->w + group * p->panels + 4 * first * p->quads);
+    for (ptrdiff_t o = 0, ld; o < plan->s.oc; o++) {
+        const uint16_t *column = fo_qcolumn_bf16(p, o, &ld);
         for (ptrdiff_t s = 0; s < p->k; s++)
             if (s % channels < c)
-                fo_active()->widen(1, FO_BF16, panel + (s / 2 * columns + j) * 2 + s % 2,
+                fo_active()->widen(1, FO_BF16, column + s / 2 * ld + s % 2,
                                    w + (o * c + s % channels) * taps + s / channels);
     }
 }

@@ -1,5 +1,5 @@
 /* The first place of the largest or least element of each fibre; a NaN counts as such. Where fibres lie side by side, a
- * vector has one element of each. */
+ * vector has one element of each; where one is contiguous, some of its own. */
 #ifndef FO_ARGMAX_H
 #define FO_ARGMAX_H
 
@@ -30,12 +30,25 @@ INLINE int64_t argmax_in(const bool least, const float *x, ptrdiff_t n, ptrdiff_
     return at;
 }
 
+/* A contiguous fibre: its best element, then where that is. */
+INLINE int64_t argmax_contiguous(const bool least, const float *x, ptrdiff_t n) {
+    const float best = v_first(reduce_contiguous(least ? FO_LEAST : FO_LARGEST, false, x, n));
+    ptrdiff_t at = 0;
+    if (best == best)
+        while (x[at] != best) at++;
+    else
+        while (x[at] == x[at]) at++;
+    return at;
+}
+
 INLINE void argmax_fibres(const bool least, const fo_fibres *f, int64_t *y) {
-    const bool lanes = f->x.lane == 1 && f->n <= INT32_MAX;
-    FO_RAN("argmax");
+    const bool lanes = f->x.lane == 1 && f->n <= INT32_MAX, contiguous = f->x.step == 1 && f->n >= VL;
+    FO_RAN(contiguous && !lanes ? "argmax contiguous" : "argmax");
     for (ptrdiff_t l = 0; l < f->w; l += lanes ? 4 * VL : 1)
         if (lanes)
             argmax_lanes(least, f, f->from + l, l + 4 * VL < f->w ? 4 * VL : f->w - l, y + l * f->y.lane);
+        else if (contiguous)
+            y[l * f->y.lane] = argmax_contiguous(least, f->from + l * f->x.lane, f->n);
         else
             y[l * f->y.lane] = argmax_in(least, f->from + l * f->x.lane, f->n, f->x.step);
 }

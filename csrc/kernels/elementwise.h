@@ -18,7 +18,7 @@ INLINE vf v_function(const int f, vf a, vf b) {
     switch (f) {
         case FO_SQRT: return v_sqrt(a);
         case FO_EXP: return v_exp(a);
-        case FO_LOG: return v_lanes(logf, a);
+        case FO_LOG: return v_log(a);
         case FO_ERF: return v_erf(a);
         case FO_RECIPROCAL: return v_div(v_set1(1), a);
         case FO_NEG: return v_mul(v_set1(-1), a);

@@ -2,3 +2,4 @@
 #include "kernels.h"
 
 #include "gemm/gemm.h"
+#include "gemm/gemv_columns.h"

@@ -18,6 +18,7 @@ enum { GROUP = MANY_REGS ? 8 : 2, GROUP_OF_3 = MANY_REGS ? 6 : 3 }; /* vectors o
 /* A kernel has the type of its place in the table. */
 #define FO_KERNEL(f, place) extern __typeof__(*((fo_kernels *)0)->place) FO_NAME(f)
 FO_KERNEL(fo_gemm, gemm);
+FO_KERNEL(fo_gemv, gemv);
 FO_KERNEL(fo_stem, stem);
 FO_KERNEL(fo_stem_rows, stem_rows);
 FO_KERNEL(fo_strassen_operands, strassen_operands);

@@ -8,6 +8,7 @@
 typedef int64_t map_i64;
 typedef int32_t map_i32;
 typedef int8_t map_i8;
+typedef uint16_t map_f16; /* its bits */
 typedef uint8_t map_u8, map_bool;
 typedef float map_f32;
 typedef double map_f64;
@@ -44,6 +45,32 @@ INLINE map_f32 map_float16(map_f32 u) {
     memcpy(&rounded, &y, 4);
     return rounded;
 }
+INLINE uint32_t map_choice(bool first, uint32_t a, uint32_t b) {
+    const uint32_t mask = 0 - (uint32_t)first; /* no branch, or the compiler makes no vectors */
+    return (a & mask) | (b & ~mask);
+}
+/* The bits of a float16, and back: what is subnormal is an integer times 2^-24. */
+INLINE map_f16 map_narrowed(map_f32 u) {
+    const map_f32 above = fabsf(u) + 0.5f;
+    uint32_t bits, small;
+    memcpy(&bits, &u, 4), memcpy(&small, &above, 4);
+    const uint32_t size = bits & 0x7fffffff, near = size + 0xfff + (size >> 13 & 1);
+    uint32_t y = map_choice(near < 0x47800000, (near - 0x38000000) >> 13, 0x7c00);
+    y = map_choice(size < 0x38800000, small & 0x7fffff, y);
+    y = map_choice(size > 0x7f800000, 0x7e00, y);
+    return (map_f16)(y | (bits >> 16 & 0x8000));
+}
+INLINE map_f32 map_widened(map_f16 u) {
+    const uint32_t v = u, size = v & 0x7fff, shifted = (size << 13) + 0x38000000;
+    const map_f32 least = (map_f32)(int32_t)size * 0x1p-24f;
+    uint32_t small, y;
+    memcpy(&small, &least, 4);
+    y = map_choice(size < 0x400, small, shifted + map_choice(size < 0x7c00, 0, 0x38000000));
+    y |= (v & 0x8000) << 16;
+    map_f32 wide;
+    memcpy(&wide, &y, 4);
+    return wide;
+}
 INLINE map_f32 map_bfloat16(map_f32 u) {
     uint32_t bits;
     memcpy(&bits, &u, 4);
@@ -55,8 +82,8 @@ INLINE map_f32 map_bfloat16(map_f32 u) {
 }
 
 /* A loop over rows for each form of a row: all contiguous, one operand the same for all, any strides. n is a copy: a
- * store of bytes might change g->n, and there would be no vectors. Strides, and wider elements to bytes or back, stay
- * without: vectors of those took 0.4 MB of code. */
+ * store of bytes might change g->n, and there would be no vectors. Strides stay without, and so do wider elements to
+ * bytes or back, but those of 4 bytes where all is contiguous: vectors of those took 0.4 MB of code. */
 #define MAP_ROW(u_at, v_at, y_at, value, vectors) \
     for (ptrdiff_t j = 0; j < n; j++) { \
         if (!(vectors)) __asm__ volatile(""); \
@@ -77,7 +104,7 @@ INLINE map_f32 map_bfloat16(map_f32 u) {
             const map_a *const a = (const map_a *)g->at[1] + i * g->ld[1]; \
             const map_b *const b = (const map_b *)g->at[2] + i * g->ld[2]; \
             if (sy == 1 && sa == 1 && sb == 1) \
-                MAP_ROW(j, j, j, value, NEAR) \
+                MAP_ROW(j, j, j, value, NEAR || sizeof(map_a) + sizeof(map_y) == 5) \
             else if (sy == 1 && sa == 1 && sb == 0) \
                 MAP_ROW(j, 0, j, value, NEAR) \
             else if (sy == 1 && sa == 0 && sb == 1) \
@@ -102,6 +129,8 @@ MAP_CASTS_FROM(i64, u, u)
 MAP_CASTS_FROM(i32, u, u)
 MAP_CASTS_FROM(i8, u, u)
 MAP_CASTS_FROM(u8, u, u)
+MAP(f32_f16, f16, f32, f32, map_narrowed(u))
+MAP(f16_f32, f32, f16, f16, map_widened(u))
 
 /* By type, what its name ends. */
 #define MAP_TYPES(name, of_bool) \
@@ -223,6 +252,8 @@ INLINE int map_width(fo_dtype e) { return e == FO_F64 || e == FO_S64 ? 2 : e == 
 static map_fn *map_of(const fo_map_rows *g) {
     static map_fn *const choices[] = {map_where_u8, map_where_i32, map_where_i64};
     static map_fn *const gathers[] = {map_gather_u8, map_gather_i32, map_gather_i64};
+    if (g->f == FO_MAP_CAST && g->to == FO_F16) return map_f32_f16;
+    if (g->f == FO_MAP_CAST && g->from == FO_F16) return map_f16_f32;
     if (g->f == FO_MAP_CAST) return map_casts[g->from][g->to];
     if (g->f < FO_MAP_AND) return map_tests[g->f - FO_MAP_EQUAL][g->from];
     if (g->f < FO_MAP_ADD) return map_logic[g->f - FO_MAP_AND];

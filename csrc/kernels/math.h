@@ -70,6 +70,37 @@ INLINE vf v_tanh_over(vf den, vf x, vf bound) {
 
 INLINE vf v_tanh(vf x) { return v_tanh_over(v_set1(1), x, v_set1(9.02f)); }
 
+/* The bits of x as numbers: from `first` on so many. */
+INLINE vf v_bits_of(vf x, int first, int bits) {
+    union {
+        float lanes[VL];
+        uint32_t words[VL];
+    } memory;
+    v_store(memory.lanes, x);
+    return v_sub(v_load_bits(memory.words, first, bits), v_set1(0x1p23f));
+}
+
+/* ln x = n ln 2 + ln(1 + f) for x = 2^n (1 + f), f in sqrt(1/2) - 1 .. sqrt(2) - 1, with the polynomial of Cephes.
+ * Subnormal x are integers times 2^-149, with a logarithm here. */
+INLINE vf v_log(vf x) {
+    static const float c[] = {-1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
+                              -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f};
+    const vf whole = v_bits_of(x, 0, 23);
+    const vm small = v_lt(v_bits_of(x, 23, 8), v_set1(1));
+    const vf z = v_select(small, whole, x), m = v_fma(v_bits_of(z, 0, 23), v_set1(0x1p-23f), v_set1(1));
+    const vm high = v_lt(v_set1(1.41421356f), m);
+    vf n = v_sub(v_bits_of(z, 23, 8), v_select(small, v_set1(127 + 149), v_set1(127)));
+    n = v_select(high, v_add(n, v_set1(1)), n);
+    const vf f = v_sub(v_select(high, v_mul(v_set1(0.5f), m), m), v_set1(1)), f2 = v_mul(f, f);
+    vf p = v_set1(7.0376836292e-2f);
+    UNROLL_FOR (int i = 0; i < 8; i++) p = v_fma(p, f, v_set1(c[i]));
+    vf y = v_fma(n, v_set1(-2.12194440e-4f), v_mul(v_mul(p, f2), f));
+    y = v_fma(n, v_set1(0.693359375f), v_add(f, v_fma(v_set1(-0.5f), f2, y)));
+    y = v_select(v_lt(v_copysign(v_set1(1), x), v_zero()), v_set1(NAN), y);
+    y = v_select(v_lt(z, v_set1(FLT_MIN)), v_select(v_lt(z, v_zero()), y, v_set1(-INFINITY)), y);
+    return v_select(v_lt(x, v_set1(INFINITY)), y, x);
+}
+
 /* max(x, 0) + ln(1 + u), u = e^-|x|, and ln(1 + u) = 2 atanh(v / 2), v = u / (1 + u / 2) in 0..2/3. */
 INLINE vf v_softplus(vf x) {
     vf u = v_exp_minus(v_min(v_set1(88), v_abs(x)), true);

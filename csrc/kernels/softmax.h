@@ -104,12 +104,12 @@ INLINE void softmax_contiguous(const bool log, const float *x, float *y, ptrdiff
     v_store_mask(y + whole, log ? v_sub(v_sub(v, most), total) : v_mul(v, total), rest);
 }
 
-/* Short fibres go together even where each is contiguous: sums and maxima of lanes take longer than the exponentials.
- */
+/* Short fibres go together even where each is contiguous: sums and maxima of lanes take longer than the exponentials
+ * (rows of 32 and of 65: 39 and 42 ns, of 64 together 74; Zen 4, AVX-512). */
 INLINE void softmax_fibres(const bool log, const fo_fibres *f) {
     const bool contiguous = f->x.step == 1 && f->y.step == 1 && f->x.lane != 1;
     ptrdiff_t l = 0;
-    if (contiguous && (f->n > 4 * VL || f->w < VL)) {
+    if (contiguous && (f->n > 32 || f->w < VL)) {
         for (; l < f->w; l++) softmax_contiguous(log, f->from + l * f->x.lane, f->to + l * f->y.lane, f->n);
         return;
     }

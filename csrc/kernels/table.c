@@ -12,6 +12,7 @@ const fo_kernels FO_NAME(fo_kernels) = {
     .group = GROUP,
     .group_of_3 = GROUP_OF_3,
     .gemm = FO_NAME(fo_gemm),
+    .gemv = FO_NAME(fo_gemv),
     .stem = IF_SHORT(fo_stem),
     .stem_rows = IF_SHORT(fo_stem_rows),
     .strassen_operands = FO_NAME(fo_strassen_operands),

@@ -77,6 +77,17 @@ typedef struct {
     ptrdiff_t ak, bi;
 } fo_gemm_args;
 
+/* Products of a row x and weights where they lie (kernels/gemm/gemv_columns.h): for each of `vectors` vectors and lane
+ * l < rows <= vl, sums[v*vl + l] = start[v*vl + l] + the sum of w[v*step + l*ldw + p] x[p] over p < k, in order. start
+ * may be sums. */
+typedef struct {
+    ptrdiff_t vectors, rows, k;
+    const float *w;
+    ptrdiff_t ldw, step;
+    const float *x, *start;
+    float *sums;
+} fo_gemv_args;
+
 /* Two rows of a convolution, 3x3 of stride 2 (kernels/stem.h): ow pixels of oc channels, a multiple of nr. The planes
  * of x are for each row 3 taps wide; y[1] may be NULL. next: what is fetched for the next rows, `fetched` floats for
  * each pixel in so many planes. */
@@ -298,6 +309,7 @@ typedef struct {
     bool vec_is_line;        /* simd/traits.h; products of shorter vectors take long in relation to memory */
     short group, group_of_3; /* vectors in a row of a group of recurrent weights, and where a unit has three gates */
     void (*gemm)(const fo_gemm_args *);
+    void (*gemv)(const fo_gemv_args *);
     void (*stem)(const fo_stem_args *);
     /* The planes that it reads, at distances of `step`, of n pixels of the five image rows that two output rows read,
      * whole vectors */

@@ -60,7 +60,7 @@ static void elementwise_rows(const rows_job *job, const ptrdiff_t offset[FO_TENS
 }
 
 static double cost(const fo_elementwise_args *a) {
-    const bool by_lane = a->f == FO_LOG || a->f == FO_ERF || a->f == FO_POW;
+    const bool by_lane = a->f == FO_ERF || a->f == FO_POW;
     return (by_lane ? FO_LIBM_MACS : 2) + fo_act_cost(&a->act);
 }
 

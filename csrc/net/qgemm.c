@@ -208,6 +208,13 @@ bool fo_qplan_make_bits(fo_qplan *plan, ptrdiff_t n, ptrdiff_t k, const fo_block
     return true;
 }
 
+const uint16_t *fo_qcolumn_bf16(const fo_qplan *plan, ptrdiff_t o, ptrdiff_t *ld) {
+    ptrdiff_t j = o % plan->n, first = 0, columns; /* of its panel */
+    while (j >= (columns = fo_qpanel(plan->n - first, plan->kn->vl, plan->kn->nr))) first += columns, j -= columns;
+    *ld = 2 * columns;
+    return (const uint16_t *)(plan->w + o / plan->n * plan->panels + 4 * first * plan->quads) + 2 * j;
+}
+
 void fo_qplan_free(fo_qplan *plan) {
     fo_free(plan->w), fo_free(plan->scale), fo_free(plan->bias), fo_free(plan->slopes);
     fo_free(plan->nudge), fo_free(plan->w_zero), fo_free(plan->sums), fo_free(plan->start[0]), fo_free(plan->start[1]);

@@ -32,6 +32,9 @@ bool fo_qplan_make_bits(fo_qplan *plan, ptrdiff_t n, ptrdiff_t k, const fo_block
                         fo_activation act);
 void fo_qplan_free(fo_qplan *plan);
 
+/* Where output o of FO_BF16 weights is, of all groups: step s at [s / 2 * *ld + s % 2]. */
+const uint16_t *fo_qcolumn_bf16(const fo_qplan *plan, ptrdiff_t o, ptrdiff_t *ld);
+
 /* Whether the depthwise kernel serves: one filter a channel. */
 static inline bool fo_qdepthwise(const fo_conv2d_shape *s) {
     return s->groups > 1 && s->groups == s->ic && s->groups == s->oc;

@@ -60,6 +60,21 @@ const char *fo_qlinear_isa(const fo_qlinear *plan) {
     return plan->wide ? fo_linear_isa(plan->wide) : plan->products.kn->name;
 }
 
+bool fo_qlinear_weights(const fo_qlinear *plan, float *w) {
+    const fo_qplan *p = &plan->products;
+    if (plan->wide) return fo_linear_weights(plan->wide, w);
+    for (ptrdiff_t j = 0, ld; j < p->n; j++) {
+        const uint16_t *column = fo_qcolumn_bf16(p, j, &ld);
+        for (ptrdiff_t s = 0; s < p->k; s++)
+            fo_active()->widen(1, FO_BF16, column + s / 2 * ld + s % 2, w + j * p->k + s);
+    }
+    return true;
+}
+
+ptrdiff_t fo_qlinear_bytes(const fo_qlinear *plan) {
+    return plan->wide ? fo_linear_bytes(plan->wide) : plan->products.panels;
+}
+
 void fo_qlinear_free(fo_qlinear *plan) {
     if (!plan) return;
     fo_qplan_free(&plan->products);

@@ -7,6 +7,7 @@
  */
 #include "cell_step.h"
 #include "dynamic_cell.h"
+#include "lent_cell.h"
 #include "rounded_cell.h"
 
 /* Floats of a row of a group of w_h. */
@@ -36,6 +37,30 @@ static void pack_gate(const fo_cell *cell, const fo_cell_weights *from, int gate
     }
 }
 
+/* Columns of rows at distances of ld as n rows of a weight again. */
+static void unpack_units(const fo_cell *cell, ptrdiff_t n, ptrdiff_t k, const void *from, ptrdiff_t at, ptrdiff_t ld,
+                         void *w, ptrdiff_t unit) {
+    if (cell->type == FO_F32)
+        cell->kn->transpose(k, n, (const float *)from + at, ld, (float *)w + unit * k, k);
+    else
+        fo_transpose_16(k, n, (const uint16_t *)from + at, ld, (uint16_t *)w + unit * k, k);
+}
+
+void fo_cell_weights_again(const fo_cell *cell, void *w_ih, void *w_hh) {
+    const ptrdiff_t vl = cell->kn->vl, nr = cell->kn->nr, hidden = cell->s.hidden;
+    for (int i = 0, gate = 0; i < cell->stages; i++) {
+        const step_stage *s = &cell->stage[i];
+        const ptrdiff_t group = group_width(cell->kn, s->gates);
+        for (int slot = 0; slot < s->gates; slot++, gate++)
+            for (ptrdiff_t u = 0; u < hidden; u += vl) {
+                const ptrdiff_t unit = gate * hidden + u, j = (u / vl * s->gates + slot) * vl, n = min_(vl, hidden - u);
+                const ptrdiff_t inputs = cell->s.inputs, outputs = cell->s.outputs;
+                unpack_units(cell, n, inputs, s->wx, j / nr * nr * inputs + j % nr, nr, w_ih, unit);
+                unpack_units(cell, n, outputs, s->wh, j / group * group * outputs + j % group, group, w_hh, unit);
+            }
+    }
+}
+
 /* Its bias: b_ih + b_hh, or b_ih alone. */
 static void pack_bias(const fo_cell *cell, const fo_cell_weights *from, int gate, const step_stage *to, int slot,
                       bool b_hh) {
@@ -58,6 +83,11 @@ static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_ki
     for (int g = 0; g < gates; g++) pack_bias(cell, weights, first + g, stage, g, !(kind == FO_STEP_GRU && g == 2));
     if (cell->s.bfloat16) {
         *failed |= !fo_cell_rounded_weights(cell, weights, first, stage);
+        return;
+    }
+    if (cell->s.lends) {
+        stage->lent_x = (const float *)weights->w_ih.data + first * cell->s.hidden * cell->s.inputs;
+        stage->lent_h = (const float *)weights->w_hh.data + first * cell->s.hidden * cell->s.outputs;
         return;
     }
     const size_t each = (size_t)fo_size(cell->type);
@@ -164,8 +194,9 @@ fo_status fo_cell_run(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io
     const ptrdiff_t between = fo_cell_between(cell, batch);
     const ptrdiff_t rounded = cell->type == FO_BF16 ? batch * (s->inputs + s->outputs + s->hidden) : 0;
     cell_run run = {.cell = cell, .job = {.io = *io, .m = batch}};
-    const size_t floats = (size_t)(between + rounded);
+    const size_t floats = (size_t)(between + rounded + fo_cell_lent(cell));
     if (floats && !(run.job.between = fo_arena_take(floats * sizeof(float)))) return FO_NO_MEMORY;
+    run.job.lent = run.job.between + between + rounded;
     if (rounded) round_operands(cell, batch, io, (char *)(run.job.between + between), &run.job.rounded);
     const double alone = fo_cell_nanoseconds(cell, batch, 1);
     const int threads = fo_threads_for(alone);

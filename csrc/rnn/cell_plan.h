@@ -16,7 +16,8 @@ typedef struct {
     ptrdiff_t lds;     /* distance of two rows of x parts made before */
     void *wx, *wh;     /* packed as kernels/rnn.h has them */
     float *bias;
-    fo_rounded_weights x, h; /* in their place, of bfloat16 */
+    fo_rounded_weights x, h;      /* in their place, of bfloat16 */
+    const float *lent_x, *lent_h; /* in their place, the caller's: the rows of the stage's first gate on */
 } step_stage;
 
 struct fo_cell {
@@ -57,6 +58,7 @@ typedef struct {
     float *y;
     ptrdiff_t ldy;
     float *between; /* results of the first stage of two: 2 * m * hidden floats */
+    float *lent;    /* of a cell that lends: what fo_cell_lent_stage needs, fo_cell_lent floats */
     bool backwards; /* the order in which the units are done */
     fo_cell_rows rounded;
 } step_job;

@@ -1,6 +1,7 @@
 /* A step of a cell: one or two stages, and the projection, each member of a team its units. */
 #include "cell_step.h"
 
+#include "lent_cell.h"
 #include "rounded_cell.h"
 
 void fo_cell_share(const team_place *at, ptrdiff_t all, ptrdiff_t together, ptrdiff_t *first, ptrdiff_t *last) {
@@ -38,6 +39,17 @@ static void project(const fo_cell *cell, const step_job *job, const team_place *
 static bool has_usual(const fo_cell *cell) {
     const fo_cell_shape *s = &cell->s;
     return s->act.kind == FO_TANH && s->gate.kind == FO_SIGMOID && s->out.kind == FO_TANH;
+}
+
+fo_step_args fo_step_part(const fo_step_args *g, ptrdiff_t i, ptrdiff_t m, ptrdiff_t from, ptrdiff_t to) {
+    fo_step_args part = *g;
+    part.m = m, part.from = from, part.to = to;
+    part.h += i * g->ldh, part.h_out += i * g->ldho;
+    if (g->c) part.c += i * g->ldc;
+    if (g->c_out) part.c_out += i * g->ldco;
+    if (g->old) part.old += i * g->ldold;
+    if (g->y) part.y += i * g->ldy;
+    return part;
 }
 
 void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at) {
@@ -88,7 +100,12 @@ void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at
             g.old = io->h, g.ldold = io->ldh, g.h = job->between, g.ldh = hidden, g.c = z, g.ldc = hidden;
         }
         fo_cell_share(at, cell->blocks, cell->together, &g.from, &g.to);
-        cell->type == FO_BF16 ? fo_cell_rounded_stage(cell, stage, job, &g) : kn->step(&g);
+        if (cell->type == FO_BF16)
+            fo_cell_rounded_stage(cell, stage, job, &g);
+        else if (cell->s.lends)
+            fo_cell_lent_stage(cell, stage, job, &g);
+        else
+            kn->step(&g);
     }
     if (cell->projects) {
         fo_barrier_wait(at->barrier, at->members);

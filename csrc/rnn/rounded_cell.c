@@ -3,6 +3,8 @@
  * cache. Each member of a team rounds what it makes of h', for the next step of all. */
 #include "rounded_cell.h"
 
+#include "cell_step.h"
+
 /* The stage's columns of rows of `each` bytes a unit, gate by gate; of zeros where `from` is NULL. */
 static void *interleaved(const fo_cell *cell, const step_stage *stage, const void *from, size_t each) {
     const ptrdiff_t vl = cell->kn->vl, hidden = cell->s.hidden;
@@ -59,18 +61,6 @@ static fo_rounded_rows rows_from(fo_rounded_rows rows, ptrdiff_t i) {
     return (fo_rounded_rows){rows.at ? rows.at + i * rows.ld : NULL, rows.ld};
 }
 
-/* The kernel's arguments for rows i .. i+m-1 of blocks from .. to-1. */
-static fo_step_args part_of(const fo_step_args *g, ptrdiff_t i, ptrdiff_t m, ptrdiff_t from, ptrdiff_t to) {
-    fo_step_args part = *g;
-    part.m = m, part.from = from, part.to = to;
-    part.h += i * g->ldh, part.h_out += i * g->ldho;
-    if (g->c) part.c += i * g->ldc;
-    if (g->c_out) part.c_out += i * g->ldco;
-    if (g->old) part.old += i * g->ldold;
-    if (g->y) part.y += i * g->ldy;
-    return part;
-}
-
 /* One part of a stage: its sums, its gates, and the rounding of what comes of them. */
 static void run_part(const fo_cell *cell, const step_stage *stage, const step_job *job, const fo_step_args *g,
                      ptrdiff_t i, ptrdiff_t m, ptrdiff_t from, ptrdiff_t to) {
@@ -80,7 +70,7 @@ static void run_part(const fo_cell *cell, const step_stage *stage, const step_jo
     const ptrdiff_t each = stage->gates * cell->kn->vl, j = from * each, n = (to - from) * each;
     const ptrdiff_t hidden = cell->s.hidden, u = from * cell->kn->vl;
     const bool second = stage->kind == FO_STEP_GRU_NEW, inner = cell->projects || stage->kind == FO_STEP_GRU_RESET;
-    fo_step_args part = part_of(g, i, m, from, to);
+    fo_step_args part = fo_step_part(g, i, m, from, to);
     part.of_h = of_h, part.ldoh = n;
     fo_rounded_weights_product(&stage->h, m, rows_from(second ? rows->between : rows->h, i), j, n, of_h, n);
     if (rows->x.at) {

@@ -4,7 +4,7 @@ import numpy as np
 
 from ... import bfloat16
 from ...activations import erf
-from ..ir.dtypes import BY_ONNX, PROGRAM, from_onnx
+from ..ir.dtypes import BY_ONNX, CASTS, PROGRAM, from_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import is_symbolic
@@ -304,14 +304,18 @@ RECORDS = {
     "Cast": Operator(
         _cast,
         Inference(same_shape, dtype=_cast_type, symbolic=True),
-        Kernel(_lower_cast, "between float32, float64, bool and integers of 8, 32 and 64 bits", dtypes=PROGRAM),
+        Kernel(
+            _lower_cast,
+            "between float32, float64, bool and integers of 8, 32 and 64 bits; float32 and float16",
+            dtypes=CASTS,
+        ),
         _read_cast,
         traits=Traits(is_identity=lambda node, x: x is not None and x.dtype == from_onnx(node.attrs["to"])),
     ),
     "CastLike": Operator(
         lambda node, x, like: x.astype(like.dtype),
         Inference(lambda node, x, like: x.shape, dtype=lambda node, inputs, i: inputs[1].dtype),
-        Kernel(_lower_cast, dtypes=PROGRAM),
+        Kernel(_lower_cast, dtypes=CASTS),
         traits=Traits(is_identity=lambda node, x, like: None not in (x, like) and x.dtype == like.dtype),
     ),
     "Ceil": _mapped(np.ceil, "ceil"),

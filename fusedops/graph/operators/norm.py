@@ -12,7 +12,6 @@ from . import conv3d
 from .schema import (
     Inference,
     Kernel,
-    NumPyOnly,
     Operator,
     Traits,
     axis_of,
@@ -91,6 +90,35 @@ def _lp_normalized(node, x):
     v = x.astype(np.float64)
     norm = np.abs(v).sum(axis, keepdims=True) if p == 1 else np.sqrt((v * v).sum(axis, keepdims=True))
     return np.divide(v, norm, out=np.zeros_like(v), where=norm != 0).astype(x.dtype)
+
+
+_LEAST = float(np.finfo(np.float32).tiny)  # under a norm, so that 0 by it is 0
+
+
+def _lower_lp_normalized(p: LoweringContext, node):
+    """By the sum of magnitudes, or as an RMS norm whose scale makes a sum of the mean."""
+    x, order = p.at(node.inputs[0]), node.attrs.get("p", 2)
+    axis = axis_of(node, len(x.shape), -1)
+    n = x.shape[axis]
+    if x.dtype != np.float32 or not isinstance(n, int) or not n:
+        return False
+    y = p.result(node.output, like=x)
+    if order == 2:
+        scale = np.full(n, n**-0.5, np.float32)
+        rows = {"x": _axis_last(x, axis), "y": _axis_last(y, axis)}
+        p.add("norm", node, **rows, eps=_LEAST, scale=scale, first_axis=len(x.shape) - 1, rms=True)
+        return True
+    total = p.new((*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+    p.add("unary", node, name="abs", x=x, y=y)
+    p.add("reduce", node, name="sum", x=y, y=total, axes=(axis,))
+    p.add("binary", node, name="max", a=total, b=np.full(total.shape, _LEAST, np.float32), y=total, activation=None)
+    p.add("binary", node, name="div", a=x, b=broadcast(total, x.shape), y=y, activation=None)
+    return True
+
+
+def _axis_last(t, axis):
+    moved = [*t.shape[:axis], *t.shape[axis + 1 :]], [*t.strides[:axis], *t.strides[axis + 1 :]]
+    return t._replace(shape=(*moved[0], t.shape[axis]), strides=(*moved[1], t.strides[axis]))
 
 
 def _batch_norm_shape(node, x, *parameters):
@@ -280,7 +308,7 @@ RECORDS = {
     "LogSoftmax": Operator(
         _softmax, Inference(_softmax_shape), Kernel(_lower_softmax), read_to_end, traits=Traits(reads_logits=True)
     ),
-    "LpNormalization": Operator(_lp_normalized, Inference(_softmax_shape), NumPyOnly("no kernel: rare")),
+    "LpNormalization": Operator(_lp_normalized, Inference(_softmax_shape), Kernel(_lower_lp_normalized)),
     "RMSNormalization": Operator(_rms_norm, Inference(_rms_norm_shape), Kernel(_lower_rms_norm)),
     "Softmax": Operator(
         _softmax, Inference(_softmax_shape), Kernel(_lower_softmax), read_to_end, traits=Traits(reads_logits=True)

@@ -206,8 +206,6 @@ def _lower(p: LoweringContext, node):
         w is None
         or r is None
         or gates is None
-        or not node.attrs.get("clip", 1) > 0
-        or any(node.attrs.get(name, 0) for name in ("input_forget", "dynamic"))
         or any(v and a is None for v, a in zip(given, (b, peephole), strict=True))
     ):
         return False
@@ -223,8 +221,6 @@ def _lower_dynamic(p: LoweringContext, node):
         any(v and a is None for v, a in zip(given, (w, r, b, peephole, *scales), strict=True))
         or gates is None
         or gates[1:] != (1, 0)
-        or not node.attrs.get("clip", 1) > 0
-        or node.attrs.get("input_forget", 0)
         or max(w.shape[2], r.shape[2]) > Q_STEPS_OF_ZEROS
     ):
         return False
@@ -307,7 +303,8 @@ _OF_KERNELS = {  # the kernels' activation f and the factor and shift of v in f(
 def _gates(node, w):
     """(the kernels' functions of the gates, a factor of the weights of the first of them, a shift of its bias), or None
     where the kernels do not have them."""
-    if w is None:
+    others = any(node.attrs.get(name, 0) for name in ("input_forget", "dynamic"))
+    if w is None or others or not node.attrs.get("clip", 1) > 0:
         return None
     kinds, *others = _gate_kinds(node, len(w), _DEFAULTS[node.op])
     if any(other != kinds for other in others) or any(name not in _OF_KERNELS for name, *_ in kinds):
@@ -319,7 +316,8 @@ def _gates(node, w):
     return (first, *(name for name, *_ in rest)), factor, shift
 
 
-def _layer(node, w, r, b, peephole, functions, factor, shift):
+def _layer(node, w, r, b, peephole, functions, factor, shift, *, once=False):
+    """once: for one call, which does not gain by smaller weights."""
     options = dict(direction=node.attrs.get("direction", "forward"), clip=node.attrs.get("clip"))
     if (factor, shift) != (1, 0):
         rows, hidden = r.shape[1:]
@@ -329,13 +327,31 @@ def _layer(node, w, r, b, peephole, functions, factor, shift):
         b = b + np.concatenate([np.where(first, np.float32(shift), zeros), zeros])
         w, r = w * scale[:, np.newaxis], r * scale[:, np.newaxis]
         peephole = peephole if peephole is None else peephole * np.float32(factor)
-    w, r = as_float16_weights(w, r)
+    w, r = (w, r) if once else as_float16_weights(w, r)
     if node.op == "RNN":
         return RNN.from_onnx(w, r, b, activation=functions[0], **options)
     options["activations"] = functions
     if node.op == "GRU":
         return GRU.from_onnx(w, r, b, linear_before_reset=node.attrs.get("linear_before_reset", 0), **options)
     return LSTM.from_onnx(w, r, b, peephole, cell_clip=node.attrs.get("cell_clip"), **options)
+
+
+def _call_layer(node, residual, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None):
+    """By a layer for one call, of weights that are computed; None where the kernels do not have its gates."""
+    gates, batch_first = _gates(node, w), node.attrs.get("layout", 0)
+    if gates is None or any(a is not None and a.dtype != np.float32 for a in (x, w, r, b, h0, c0, p)):
+        return None
+    if batch_first:
+        x, h0, c0 = (s if s is None else s.swapaxes(0, 1) for s in (x, h0, c0))
+    (steps, batch), directions, hidden = x.shape[:2], len(w), r.shape[2]
+    if lengths is not None:
+        lengths = _checked_lengths(node, lengths, steps)
+    zeros = np.zeros((directions, batch, hidden), np.float32)
+    h0, c0 = (zeros if s is None else s for s in (h0, c0))
+    state = (h0, c0) if node.op == "LSTM" else h0
+    y, last = _layer(node, w, r, b, p, *gates, once=True)(x, state, lengths)
+    y, last = y.reshape(steps, batch, directions, hidden), last if node.op == "LSTM" else (last,)
+    return [y.swapaxes(0, 1), *(s.swapaxes(0, 1) for s in last)] if batch_first else [y.swapaxes(1, 2), *last]
 
 
 def _state(p: LoweringContext, node, value, batch_first):
@@ -380,6 +396,7 @@ def _sequence(step, *gates, count):
         _recurrent(step, count, list(gates)),
         Inference(_recurrent_shape),
         Kernel(_lower, "constant weights, functions of the gates that layers have"),
+        run_layer=_call_layer,
     )
 
 

@@ -106,11 +106,11 @@ def _of_recurrent(layer, batch):
     """What a step of all cells is predicted to take, in float32 and in bfloat16, with the rounding of x and h."""
     each = []
     for cell in layer.cells:
-        (w_ih, w_hh, *_), options = cell._arguments
-        k = w_ih.shape[1] + w_hh.shape[1]
-        each.append(_of_product(batch, w_hh.shape[0], k, batch * k))
-        if options.get("w_hr") is not None:
-            outputs, hidden = options["w_hr"].shape
+        (rows, inputs), (_, outputs) = cell._shapes()
+        k = inputs + outputs
+        each.append(_of_product(batch, rows, k, batch * k))
+        if (w_hr := cell._cell_options().get("w_hr")) is not None:
+            outputs, hidden = w_hr.shape
             each.append(_of_product(batch, outputs, hidden, batch * hidden))
     return tuple(map(sum, zip(*each, strict=True)))
 
