@@ -64,15 +64,21 @@ LENT_PIXELS = 2  # up to which a convolution of pixels is a product that reads w
 DOT_COLUMNS = 8  # up to which the sums of a product may have another order than those of a convolution
 
 
+def _are_few_pixels(x, w, layout):
+    """Whether a 1x1 convolution of these is such a product."""
+    if not (type(x) is type(w) is np.ndarray and x.dtype == w.dtype == np.float32 and x.ndim == w.ndim == 4):
+        return False
+    ic = x.shape[3 if layout == "NHWC" else 1]
+    pixels = layout == "NHWC" or (layout == "NCHW" and x.shape[2:] == (1, 1))
+    return pixels and w.shape[1:] == (ic, 1, 1) and len(w) > DOT_COLUMNS and 0 < x.size <= LENT_PIXELS * ic
+
+
 def _of_few_pixels(x, w, bias, residual, activation, layout, out):
     """A 1x1 convolution of an image of a pixel or two: a product by weights where they lie, with the same bits. None
     for all others, and for what is an error."""
-    if not (type(x) is type(w) is np.ndarray and x.dtype == w.dtype == np.float32 and x.ndim == w.ndim == 4):
+    if not _are_few_pixels(x, w, layout):
         return None
-    ic = x.shape[3 if layout == "NHWC" else 1]
-    rows, pixel = x.size // max(ic, 1), layout == "NHWC" or (layout == "NCHW" and x.shape[2:] == (1, 1))
-    if not pixel or w.shape[1:] != (ic, 1, 1) or len(w) <= DOT_COLUMNS or not 0 < rows <= LENT_PIXELS:
-        return None
+    ic, rows = w.shape[1], x.size // w.shape[1]
     shape = (*x.shape[:3], len(w)) if layout == "NHWC" else (len(x), len(w), 1, 1)
     if residual is not None and np.shape(residual) != shape:
         return None

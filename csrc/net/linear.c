@@ -218,6 +218,11 @@ static bool wants_lines(const fo_linear *plan, ptrdiff_t m) {
     return plan->k >= FO_FEW_STEPS && fo_is_large(m * plan->n, plan->act.kind);
 }
 
+/* Whether a row of x is multiplied by the rows of lent weights. */
+static bool is_lone(const fo_linear *plan, const fo_gemm_args *g) {
+    return plan->lent && plan->wk == 1 && g->m == 1 && g->k <= FO_CHAIN_STEPS;
+}
+
 /* Lets B be the weights. Those of 4 or 8 bits are unpacked in registers, or from many rows on a panel at a time. */
 static void with_weights(const fo_linear *plan, gemm_job *job) {
     fo_gemm_args *g = &job->g;
@@ -237,7 +242,7 @@ static void with_weights(const fo_linear *plan, gemm_job *job) {
         g->form = FO_B_PACKING, g->b = plan->lent, g->ldb = plan->wk, g->panel = nr, job->panel = job->each = g->k * nr;
         return;
     }
-    job->lone = plan->lent && plan->wk == 1 && g->m == 1 && g->k <= FO_CHAIN_STEPS;
+    job->lone = is_lone(plan, g);
     job->unpacks = plan->lent || g->m > FO_BLOCKWISE_ROWS;
     if (job->lone)
         g->form = FO_ROWS, g->ldb = nr, job->each = round_up(g->n, MAX_LANES);

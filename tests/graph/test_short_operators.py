@@ -90,7 +90,10 @@ def test_recurrent_layers_of_computed_weights(rng, kind, layout, direction, give
     """The bits of constant weights, which a layer has packed."""
     gates, attributes = RECURRENT[kind]
     directions, hidden, batch, steps = 1 + (direction == "bidirectional"), 9, 3, 7
-    draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+
+    def draw(*shape):
+        return rng.standard_normal(shape).astype(np.float32)
+
     states = (batch, directions, hidden) if layout else (directions, batch, hidden)
     x = draw(batch, steps, 5) if layout else draw(steps, batch, 5)
     named = {"w": draw(directions, gates * hidden, 5), "r": draw(directions, gates * hidden, hidden)}

@@ -336,19 +336,23 @@ def _layer(node, w, r, b, peephole, functions, factor, shift, *, once=False):
     return LSTM.from_onnx(w, r, b, peephole, cell_clip=node.attrs.get("cell_clip"), **options)
 
 
+def _given_state(state, shape, batch_first):
+    if state is None:
+        return np.zeros(shape, np.float32)
+    return state.swapaxes(0, 1) if batch_first else state
+
+
 def _call_layer(node, residual, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None):
     """By a layer for one call, of weights that are computed; None where the kernels do not have its gates."""
     gates, batch_first = _gates(node, w), node.attrs.get("layout", 0)
-    if gates is None or any(a is not None and a.dtype != np.float32 for a in (x, w, r, b, h0, c0, p)):
+    if gates is None or {a.dtype for a in (x, w, r, b, h0, c0, p) if a is not None} != {np.dtype(np.float32)}:
         return None
-    if batch_first:
-        x, h0, c0 = (s if s is None else s.swapaxes(0, 1) for s in (x, h0, c0))
+    x = x.swapaxes(0, 1) if batch_first else x
     (steps, batch), directions, hidden = x.shape[:2], len(w), r.shape[2]
     if lengths is not None:
         lengths = _checked_lengths(node, lengths, steps)
-    zeros = np.zeros((directions, batch, hidden), np.float32)
-    h0, c0 = (zeros if s is None else s for s in (h0, c0))
-    state = (h0, c0) if node.op == "LSTM" else h0
+    state = [_given_state(s, (directions, batch, hidden), batch_first) for s in (h0, c0)]
+    state = tuple(state) if node.op == "LSTM" else state[0]
     y, last = _layer(node, w, r, b, p, *gates, once=True)(x, state, lengths)
     y, last = y.reshape(steps, batch, directions, hidden), last if node.op == "LSTM" else (last,)
     return [y.swapaxes(0, 1), *(s.swapaxes(0, 1) for s in last)] if batch_first else [y.swapaxes(1, 2), *last]
