@@ -49,7 +49,7 @@ INLINE uint32_t map_choice(bool first, uint32_t a, uint32_t b) {
     const uint32_t mask = 0 - (uint32_t)first; /* no branch, or the compiler makes no vectors */
     return (a & mask) | (b & ~mask);
 }
-/* The bits of a float16, and back: what is subnormal is an integer times 2^-24. */
+/* The bits of a float16: what is subnormal is an integer times 2^-24. */
 INLINE map_f16 map_narrowed(map_f32 u) {
     const map_f32 above = fabsf(u) + 0.5f;
     uint32_t bits, small;
@@ -59,17 +59,6 @@ INLINE map_f16 map_narrowed(map_f32 u) {
     y = map_choice(size < 0x38800000, small & 0x7fffff, y);
     y = map_choice(size > 0x7f800000, 0x7e00, y);
     return (map_f16)(y | (bits >> 16 & 0x8000));
-}
-INLINE map_f32 map_widened(map_f16 u) {
-    const uint32_t v = u, size = v & 0x7fff, shifted = (size << 13) + 0x38000000;
-    const map_f32 least = (map_f32)(int32_t)size * 0x1p-24f;
-    uint32_t small, y;
-    memcpy(&small, &least, 4);
-    y = map_choice(size < 0x400, small, shifted + map_choice(size < 0x7c00, 0, 0x38000000));
-    y |= (v & 0x8000) << 16;
-    map_f32 wide;
-    memcpy(&wide, &y, 4);
-    return wide;
 }
 INLINE map_f32 map_bfloat16(map_f32 u) {
     uint32_t bits;
@@ -130,7 +119,6 @@ MAP_CASTS_FROM(i32, u, u)
 MAP_CASTS_FROM(i8, u, u)
 MAP_CASTS_FROM(u8, u, u)
 MAP(f32_f16, f16, f32, f32, map_narrowed(u))
-MAP(f16_f32, f32, f16, f16, map_widened(u))
 
 /* By type, what its name ends. */
 #define MAP_TYPES(name, of_bool) \
@@ -253,7 +241,6 @@ static map_fn *map_of(const fo_map_rows *g) {
     static map_fn *const choices[] = {map_where_u8, map_where_i32, map_where_i64};
     static map_fn *const gathers[] = {map_gather_u8, map_gather_i32, map_gather_i64};
     if (g->f == FO_MAP_CAST && g->to == FO_F16) return map_f32_f16;
-    if (g->f == FO_MAP_CAST && g->from == FO_F16) return map_f16_f32;
     if (g->f == FO_MAP_CAST) return map_casts[g->from][g->to];
     if (g->f < FO_MAP_AND) return map_tests[g->f - FO_MAP_EQUAL][g->from];
     if (g->f < FO_MAP_ADD) return map_logic[g->f - FO_MAP_AND];
@@ -264,9 +251,23 @@ static map_fn *map_of(const fo_map_rows *g) {
     return gathers[map_width(g->to)];
 }
 
+/* float16 as floats. */
+INLINE void map_widen(const fo_map_rows *g) {
+    const bool whole = g->step[0] == 1 && g->step[1] == 1;
+    for (ptrdiff_t i = 0; i < g->m; i++) {
+        map_f32 *const y = (map_f32 *)g->at[0] + i * g->ld[0];
+        const map_f16 *const a = (const map_f16 *)g->at[1] + i * g->ld[1];
+        for (ptrdiff_t j = 0, of = whole ? g->n : 1; j < g->n; j += of)
+            FO_NAME(fo_widen)(of, FO_F16, a + j * g->step[1], y + j * g->step[0]);
+    }
+}
+
 void FO_NAME(fo_map)(const fo_map_rows *g) {
     FO_RAN("map");
-    map_of(g)(g);
+    if (g->f == FO_MAP_CAST && g->from == FO_F16)
+        map_widen(g);
+    else
+        map_of(g)(g);
 }
 
 #endif

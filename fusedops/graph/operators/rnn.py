@@ -365,7 +365,7 @@ def _state(p: LoweringContext, node, value, batch_first):
         return None
     t = p.at(value)
     t = _swapped(t) if batch_first else t
-    return p.dense(node, t, row_major(t.shape))
+    return p.dense(node, t, row_major(t.shape))._replace(strides=row_major(t.shape))  # also of axes of length 1
 
 
 def _swapped(t):
