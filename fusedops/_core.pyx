@@ -496,6 +496,8 @@ cdef class LinearPlan:
         cdef bint made
         if self.k == UNMADE:
             raise unmade(self)
+        if self.dtype is None or self._lent is not None:
+            raise TypeError("weights in blocks, or lent for one call, are the caller's arrays")
         w = np.empty((self.n, self.k), FLOAT32)
         to = data(w)
         with nogil:
@@ -515,7 +517,8 @@ cdef class LinearPlan:
         Returns
         -------
         dict of str to int
-            The weights are kept once: as panels of columns, or few columns of many steps one after the other.
+            The weights are kept once: as panels of columns, few columns of many steps one after the other, or blocks
+            of 4 or 8 bits.
 
         Examples
         --------
@@ -525,6 +528,10 @@ cdef class LinearPlan:
         """
         if self.k == UNMADE:
             raise unmade(self)
+        if self._kept is not None:
+            return {"blocks": sum([a.nbytes for a in self._kept])}
+        if self._lent is not None:
+            return {}
         return {"panels": fo_qlinear_bytes(self.narrow) if self.narrow != NULL else fo_linear_bytes(self.plan)}
 
     def _pack_bits(self, Py_ssize_t n, Py_ssize_t k, int bits, Py_ssize_t block, ndarray q, ndarray scales,

@@ -36,11 +36,11 @@ def test_logarithms(isa):
 @pytest.mark.parametrize("step", [1, 2])
 def test_casts_between_float16_and_float32(isa, step):
     """All float16, and around each and halfway to its neighbour the floats that round to it."""
-    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[::step]
-    wide = halves.astype(np.float32)
+    narrow = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[::step]
+    wide = narrow.astype(np.float32)
     near = (wide.view(np.uint32)[:, None] + np.array([0, 1, 4095, 4096, 4097, 8191], np.uint32)).view(np.float32)
     with np.errstate(all="ignore"):
-        for x, to in ((halves, np.float32), (near, np.float16)):
+        for x, to in ((narrow, np.float32), (near, np.float16)):
             y = network("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(to)))(x)
             np.testing.assert_array_equal(y, x.astype(to))
             assert y.dtype == to

@@ -8,6 +8,7 @@ import pytest
 
 import fusedops as fo
 from fusedops.bfloat16 import rounded
+from fusedops.layers import LentLinear
 
 
 @pytest.mark.parametrize("shape", [(300, 70), (64, 1000), (3, 600), (1, 5), (5, 0), (0, 5)])
@@ -36,6 +37,13 @@ def test_a_linear_keeps_no_array(draw):
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held < 100_000 and layer.memory() == {"panels": pytest.approx(w.nbytes, rel=0.1)}
+
+
+def test_lent_weights_are_not_kept(draw):
+    layer = LentLinear(draw(40, 30))
+    assert layer.memory() == {}
+    with pytest.raises(TypeError, match="caller's arrays"):
+        layer._weights()
 
 
 def test_an_unmade_linear_has_no_memory():
