@@ -40,7 +40,6 @@ from .images import (
     max_pool2d,
     resize,
 )
-from .keras_layers import from_keras
 from .layers import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, DepthwiseSeparable, InvertedResidual, Linear
 from .multihead import MultiheadAttention
 from .norms import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
@@ -129,19 +128,21 @@ if TYPE_CHECKING:  # and for tools such as PyInstaller, which look for statement
     from . import graph as graph
     from . import reference as reference
     from .graph import Model, from_torch, load, load_onnx, load_tflite, torch_report
+    from .keras_layers import from_keras
 
-_NETWORKS = ("Model", "from_torch", "load", "load_onnx", "load_tflite", "torch_report")
+_LATER = dict.fromkeys(("Model", "from_torch", "load", "load_onnx", "load_tflite", "torch_report"), ".graph")
+_LATER["from_keras"] = ".keras_layers"
 
 
 def __getattr__(name):
-    """Networks and the unfused path are imported when they are first used."""
+    """Networks, Keras's layers and the unfused path are imported when they are first used."""
     if name == "reference":
         return import_module("." + name, __name__)
-    if name in _NETWORKS:
-        return getattr(import_module(".graph", __name__), name)
+    if name in _LATER:
+        return getattr(import_module(_LATER[name], __name__), name)
     told = f": write activation(x, {name!r})" if name in activations.NAMES else ""
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{told}", name=name, obj=sys.modules[__name__])
 
 
 def __dir__():
-    return sorted([*globals(), *_NETWORKS, "reference"])
+    return sorted([*globals(), *_LATER, "reference"])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _core, recurrent_weights
-from .recurrent import _KINDS, _clip, _functions
+from .recurrent.cells import KINDS, clip_of, gate_functions
 
 
 class Weights(NamedTuple):
@@ -24,7 +24,7 @@ def _ordered(a, d):
 
 def dynamic_lstm(w, r, b, p, *, direction, clip, cell_clip, activations):
     """The layer of Weights w and r, and of b and p as :meth:`fusedops.LSTM.from_onnx` takes them."""
-    plan, cells, functions = _core.SequencePlan(), [], _functions("LSTM", activations)[1]
+    plan, cells, functions = _core.SequencePlan(), [], gate_functions("LSTM", activations)[1]
     options = recurrent_weights.direction(direction, len(w.w), 0)
     for d in range(len(w.w)):
         w_ih, ih_scale, ih_zero = (_ordered(a, d) for a in w)
@@ -33,8 +33,8 @@ def dynamic_lstm(w, r, b, p, *, direction, clip, cell_clip, activations):
         peephole = None if p is None else recurrent_weights.peepholes(p[d])
         cell = _core.LSTMCellPlan()
         quantized = ih_scale, hh_scale, ih_zero, hh_zero
-        clips = _clip(clip), _clip(cell_clip, "cell_clip")
-        cell._pack(_KINDS["LSTM"], w_ih, w_hh, b_ih, b_hh, None, peephole, functions, False, *clips, False, quantized)
+        clips = clip_of(clip), clip_of(cell_clip, "cell_clip")
+        cell._pack(KINDS["LSTM"], w_ih, w_hh, b_ih, b_hh, None, peephole, functions, False, *clips, False, quantized)
         cells.append(cell)
     plan._stack(tuple(cells), 1, len(cells), options["reverse"], False)
     return plan

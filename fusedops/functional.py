@@ -16,7 +16,8 @@ from .images import (
     max_pool2d,
     resize,
 )
-from .layers import LAYOUTS, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, LentLinear, _choice
+from .layers import LAYOUTS, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, LentLinear
+from .layers.arguments import one_of
 from .norms import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
 from .pointwise import activation, batch_norm
 from .positions import options_by_name
@@ -554,7 +555,7 @@ def depthwise_conv2d(
 def depthwise_operands(x: Input, w: Input, layout: Layout) -> tuple[Array, Array, int]:
     """x and w (c*m, 1, kh, kw) checked, and the channels of x, which are the groups."""
     x, w = _core.as_input(x, "x", 4), _core.as_input(w, "w", (3, 4))
-    channels = x.shape[3 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 1]
+    channels = x.shape[3 if one_of(layout, "layout", LAYOUTS) == "NHWC" else 1]
     if channels == 0:
         raise ValueError(f"x has shape {x.shape}, but a depthwise convolution needs at least one channel")
     if w.ndim == 4 and w.shape[1] != 1 or w.shape[0] % channels:

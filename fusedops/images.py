@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from . import _core
-from .layers import LAYOUTS, _choice, _padding, _pair, integer
+from .layers import LAYOUTS, integer
+from .layers.arguments import one_of, padding_of, pair_of
 
 if TYPE_CHECKING:
     from ._types import Array, Input, Ints, Layout, Padding, Padding1d, Resizing
@@ -178,8 +179,8 @@ def adaptive_avg_pool2d(x: Input, size: Ints, *, layout: Layout = "NCHW", out: A
     >>> fo.adaptive_avg_pool2d(np.float32([[[[1, 2, 3, 4, 5]]]]), (1, 2))
     array([[[[2., 4.]]]], dtype=float32)
     """
-    x, nhwc = _core.as_input(x, "x", 4), _choice(layout, "layout", LAYOUTS) == "NHWC"
-    row, size = 1 if nhwc else 2, _pair(size, "size", 1)
+    x, nhwc = _core.as_input(x, "x", 4), one_of(layout, "layout", LAYOUTS) == "NHWC"
+    row, size = 1 if nhwc else 2, pair_of(size, "size", 1)
     image = x.shape[row : row + 2]
     if min(image) < 1:
         raise ValueError(f"x has shape {x.shape}, but an image needs at least one pixel")
@@ -290,7 +291,7 @@ def avg_pool1d(
 
 def _of_rows(pool, x, kernel_size, stride, padding, dilation, ceil_mode, layout, out, **options):
     """A pool of sequences as one of images of one row."""
-    x, row = _core.as_input(x, "x", 3), 1 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 2
+    x, row = _core.as_input(x, "x", 3), 1 if one_of(layout, "layout", LAYOUTS) == "NHWC" else 2
     windows = dict(
         kernel_size=(1, integer(kernel_size, "kernel_size")),
         stride=None if stride is None else (1, integer(stride, "stride")),
@@ -300,7 +301,7 @@ def _of_rows(pool, x, kernel_size, stride, padding, dilation, ceil_mode, layout,
         layout=layout,
     )
     if not isinstance(padding, str):
-        windows["padding"] = (0, 0), _pair(padding, "padding", 0, "an int, a pair (before, after), 'same' or 'valid'")
+        windows["padding"] = (0, 0), pair_of(padding, "padding", 0, "an int, a pair (before, after), 'same' or 'valid'")
     image = np.expand_dims(x, row)
     if out is None:
         return pool(image, **windows, **options).squeeze(row)
@@ -324,11 +325,11 @@ class _Windows(NamedTuple):
 
 
 def _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout):
-    x, row = _core.as_input(x, "x", 4), 1 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 2
+    x, row = _core.as_input(x, "x", 4), 1 if one_of(layout, "layout", LAYOUTS) == "NHWC" else 2
     ih, iw = image = x.shape[row : row + 2]
-    kernel = _pair(kernel_size, "kernel_size", 1)
-    strides, dilations = kernel if stride is None else _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
-    zeros = _padding(padding)
+    kernel = pair_of(kernel_size, "kernel_size", 1)
+    strides, dilations = kernel if stride is None else pair_of(stride, "stride", 1), pair_of(dilation, "dilation", 1)
+    zeros = padding_of(padding)
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
     if zeros == "same":
         total = [max((-(-i // s) - 1) * s + span - i, 0) for i, s, span in zip(image, strides, spans)]
@@ -413,15 +414,15 @@ def resize(
     array([[0., 0., 4., 4.],
            [0., 0., 4., 4.]], dtype=float32)
     """
-    x, row = _core.as_input(x, "x", 4), 1 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 2
-    linear = _choice(mode, "mode", ("nearest", "linear")) == "linear"
+    x, row = _core.as_input(x, "x", 4), 1 if one_of(layout, "layout", LAYOUTS) == "NHWC" else 2
+    linear = one_of(mode, "mode", ("nearest", "linear")) == "linear"
     image = x.shape[row : row + 2]
     if (size is None) == (scale is None):
         raise ValueError(f"either size or scale must be given, not size={size!r} and scale={scale!r}")
     if align_corners and not linear:
         raise ValueError("align_corners is for mode='linear' alone")
     scales = (None, None) if scale is None else _scales(scale)
-    sizes = _pair(size, "size", 1) if scale is None else tuple(int(i * s) for i, s in zip(image, scales))
+    sizes = pair_of(size, "size", 1) if scale is None else tuple(int(i * s) for i, s in zip(image, scales))
     if min(image) < 1 or min(sizes) < 1:
         raise ValueError(f"x has shape {x.shape}, of which {sizes[0]} x {sizes[1]} pixels cannot be made")
     rows, columns = (_points(i, o, s, linear, bool(align_corners)) for i, o, s in zip(image, sizes, scales))

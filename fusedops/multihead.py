@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import _core
-from .layers import Linear, _Layer, _precision, integer
+from .layers import Linear, integer
+from .layers.layer import Layer, shown_precision
 from .tokens import attention
 
 if TYPE_CHECKING:
     from ._types import Array, Input, Precision
 
 
-class MultiheadAttention(_Layer):
+class MultiheadAttention(Layer):
     """Attention of several heads between its projections: ``y = attention(x w_q^T + b_q, k w_k^T + b_k, v w_v^T + b_v)
     w_out^T + b_out``.
 
@@ -125,5 +126,5 @@ class MultiheadAttention(_Layer):
     def __repr__(self):
         return (
             f"MultiheadAttention({self._layers[0].k} -> {self._layers[3].n}, heads={self._options[0]}, "
-            f"batch_first={self._options[1]}{_precision({'precision': self._precision})})"
+            f"batch_first={self._options[1]}{shown_precision({'precision': self._precision})})"
         )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import _core
-from .layers import LAYOUTS, _choice, integer
+from .layers import LAYOUTS, integer
+from .layers.arguments import one_of
 
 if TYPE_CHECKING:
     from ._types import Array, Input, Layout
@@ -244,7 +245,7 @@ def group_norm(
     array([[[-1.,  1.],
             [-1.,  1.]]], dtype=float32)
     """
-    x, last = _core.as_input(x, "x"), _choice(layout, "layout", LAYOUTS) == "NHWC"
+    x, last = _core.as_input(x, "x"), one_of(layout, "layout", LAYOUTS) == "NHWC"
     groups, eps = integer(groups, "groups"), _eps(eps)
     if x.ndim < 2:
         raise ValueError(f"x has shape {x.shape}, but must be {'(n, ..., c)' if last else '(n, c, ...)'}")
@@ -324,7 +325,7 @@ def instance_norm(
     array([[[-1.,  1.],
             [-1.,  1.]]], dtype=float32)
     """
-    x, last = _core.as_input(x, "x"), _choice(layout, "layout", LAYOUTS) == "NHWC"
+    x, last = _core.as_input(x, "x"), one_of(layout, "layout", LAYOUTS) == "NHWC"
     if x.ndim < 3:
         raise ValueError(f"x has shape {x.shape}, but must be {'(n, ..., c)' if last else '(n, c, ...)'} with points")
     groups = max(x.shape[-1 if last else 1], 1)

@@ -8,7 +8,8 @@ import numpy as np
 
 from . import _core, activations
 from .batchnorm import scale_and_shift, silence
-from .layers import LAYOUTS, _choice
+from .layers import LAYOUTS
+from .layers.arguments import one_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -118,7 +119,7 @@ def normed_operands(
     x: Input, bn: BatchNorm, activation: Activation, layout: Layout
 ) -> tuple[Array, Array, Array, tuple[Any, ...]]:
     """x, scale and shift in float32, and the activation parsed; or the error that says what is wrong."""
-    x, last = _core.as_input(x, "x"), _choice(layout, "layout", LAYOUTS) == "NHWC"
+    x, last = _core.as_input(x, "x"), one_of(layout, "layout", LAYOUTS) == "NHWC"
     if x.ndim < 2:
         raise ValueError(f"x has shape {x.shape}, but must be {'(n, ..., c)' if last else '(n, c, ...)'}")
     channels = x.shape[-1 if last else 1]

@@ -8,7 +8,9 @@ import numpy as np
 
 from . import _core, activations
 from .batchnorm import scale_and_bias
-from .layers import _bias, _kept, _Layer, windows
+from .layers import windows
+from .layers.arguments import bias_of
+from .layers.layer import Layer, kept_activation
 from .positions import options_by_name
 
 if TYPE_CHECKING:
@@ -258,7 +260,7 @@ def _described(w, scale, bias, ends, **options):
     )
 
 
-class QLinear(_Layer, _core.QLinearPlan):
+class QLinear(Layer, _core.QLinearPlan):
     """A fully connected layer in int8, ``y = activation(x w^T + bias + residual)``, with `w` packed once.
 
     Parameters
@@ -317,10 +319,10 @@ class QLinear(_Layer, _core.QLinearPlan):
         activation: Activation = None,
     ) -> None:
         w, scale, bias = _weights(w, w_q, 2, bias, bn)
-        bias = _bias(bias, len(w))
+        bias = bias_of(bias, len(w))
         parsed = activations.parse(activation, len(w))
         ends = _ends(x_q, residual_q, y_q)
-        self._arguments = _described(w, scale, bias, ends, activation=_kept(activation, parsed))
+        self._arguments = _described(w, scale, bias, ends, activation=kept_activation(activation, parsed))
         self._pack(w, scale, bias, parsed, *ends)
 
     def __repr__(self):
@@ -333,7 +335,7 @@ class QLinear(_Layer, _core.QLinearPlan):
         )
 
 
-class QConv2d(_Layer, _core.QConv2dPlan):
+class QConv2d(Layer, _core.QConv2dPlan):
     """A 2-D convolution in int8, ``y = activation(conv(x, w) + bias + residual)``, folded and packed once.
 
     Parameters
@@ -397,7 +399,7 @@ class QConv2d(_Layer, _core.QConv2dPlan):
             raise TypeError("x_q must be a Quantization(scale, zero_point), not None: images are bytes")
         w, scale, bias = _weights(w, w_q, 4, bias, bn)
         stride, zeros, dilation, groups, nhwc = windows(w, stride, padding, dilation, groups, layout)
-        bias = _bias(bias, len(w))
+        bias = bias_of(bias, len(w))
         parsed = activations.parse(activation, len(w))
         ends = _ends(x_q, residual_q, y_q)
         self._arguments = _described(
@@ -405,7 +407,7 @@ class QConv2d(_Layer, _core.QConv2dPlan):
             scale,
             bias,
             ends,
-            activation=_kept(activation, parsed),
+            activation=kept_activation(activation, parsed),
             stride=stride,
             padding=padding if isinstance(padding, (int, str)) else zeros,
             dilation=dilation,

@@ -8,7 +8,8 @@ import numpy as np
 
 from . import _core
 from .batchnorm import fold_batch_norm
-from .layers import LARGEST, LAYOUTS, Conv2d, _choice, integer
+from .layers import LARGEST, LAYOUTS, Conv2d, integer
+from .layers.arguments import one_of
 from .positions import options_by_name
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Convolution:
         layout: Layout,
     ) -> None:
         w, self._groups = _core.as_input(w, "w", 5), integer(groups, "groups")
-        self._shape, self._last = w.shape, _choice(layout, "layout", LAYOUTS) == "NHWC"
+        self._shape, self._last = w.shape, one_of(layout, "layout", LAYOUTS) == "NHWC"
         (self._step, *strides), (self._dilation, *dilations) = (
             _triple(stride, "stride", 1),
             _triple(dilation, "dilation", 1),

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import threading
 
 import numpy as np
@@ -287,3 +288,12 @@ def test_many_outputs_of_no_inputs():
     """There is nothing to pack, however many they are."""
     layer = fo.Linear(np.empty((2**40, 0), np.float32))
     assert layer(np.empty((0, 0), np.float32)).shape == (0, 2**40)
+
+
+@pytest.mark.parametrize("made", [lambda w: fo.Linear(w), lambda w: fo.RNN(w, w[:, :4])])
+def test_pickled_when_a_module_had_all_layers(draw, made):
+    layer, x = made(draw(4, 5)), draw(2, 3, 5)
+    data = re.sub(rb"(layers|recurrent)\.\w+\n", rb"\1\n", pickle.dumps(layer, protocol=0))
+    data = data.replace(b"\nrebuilt", b"\n_rebuild").replace(b"\nassembled", b"\n_assembled")
+    assert b"\n_rebuild" in data and b"linear_layers" not in data and b"cells" not in data
+    np.testing.assert_array_equal(pickle.loads(data)(x)[0], layer(x)[0])

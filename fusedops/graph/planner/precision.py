@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from ... import _core
-from ...layers import _Layer
+from ...layers.layer import Layer
 from ..ir.explanation import Refusal
 from ..ir.symbolic import concrete, guard
 from ..steps.step import Step
@@ -34,7 +34,7 @@ def run(builder, steps):
 def _is_of_floats(step):
     """Whether a step has weights of floats, or none: int8 and those in blocks stay as they are."""
     layer = step.arguments.get("layer")
-    return layer is None or isinstance(layer, (_Layer, _core.ConvTranspose2dPlan))
+    return layer is None or isinstance(layer, (Layer, _core.ConvTranspose2dPlan))
 
 
 def _may(step):
