@@ -3,9 +3,6 @@
 from .arguments import LARGEST, LAYOUTS, PRECISIONS, integer, multiplies, windows
 from .block_layers import DepthwiseSeparable, InvertedResidual
 from .conv_layers import ALGORITHMS, LARGEST_SIDE, Conv1d, Conv2d
-
-# By this name layers were pickled once.
-from .layer import rebuilt as _rebuild  # noqa: F401
 from .layer import rebuilt, storage_of
 from .linear_layers import ConstantLinear, LentLinear, Linear
 from .transposed_layers import ConvTranspose1d, ConvTranspose2d, fold_transposed, spreading

@@ -5,7 +5,6 @@ from .one_shot import gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 from .sequences import GRU, LSTM, RNN
 from .stacks import assembled
 
-
 _assembled = assembled  # by this name layers were pickled once
 
 __all__ = [
