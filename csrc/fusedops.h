@@ -158,8 +158,8 @@ typedef struct {
  * which w is multiplied as by fo_fold_scale. */
 typedef struct fo_conv2d fo_conv2d;
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias);
-/* The bytes that the plan keeps of its weights in form number `form`, 0 where it does not (yet) have it, and its name; a
- * negative number where there is no such form. */
+/* The bytes that the plan keeps of its weights in form number `form`, 0 where it does not (yet) have it, and its name;
+ * a negative number where there is no such form. */
 ptrdiff_t fo_conv2d_memory(const fo_conv2d *plan, int form, const char **name);
 void fo_conv2d_weights(const fo_conv2d *plan,
                        void *w); /* back again, scaled; those of a product of bfloat16 as floats */

@@ -273,10 +273,10 @@ fo_status fo_matmul(const fo_matmul_args *args);
  * causal: query i sees the keys j <= i + diagonal, of these the last `window` alone unless it is 0; where `diagonals`
  * is given, it has the diagonal of each point of rows. softcap: scores x are softcap tanh(x / softcap) before the mask
  * is added, unless it is 0. sinks: e^sinks[h] is one more term of the softmax's sum, of a key whose value is zeros. A
- * query that sees none, or whose scores are all -infinity, gives zeros. A row's bits depend on its query and on the keys
- * that it sees; others may be read, and values whose weight is 0 must be finite. Nothing of t x s elements is in memory.
- * bfloat16: the operands of both products, scale q and k, w before it is divided by its
- * sum and v, are rounded to it; sums and softmax are float32. */
+ * query that sees none, or whose scores are all -infinity, gives zeros. A row's bits depend on its query and on the
+ * keys that it sees; others may be read, and values whose weight is 0 must be finite. Nothing of t x s elements is in
+ * memory. bfloat16: the operands of both products, scale q and k, w before it is divided by its sum and v, are rounded
+ * to it; sums and softmax are float32. */
 typedef struct {
     fo_axes rows, keys;
     ptrdiff_t heads, kv_heads, t, s, d, dv; /* queries, keys; elements of a key, of a value */

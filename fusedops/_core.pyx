@@ -195,7 +195,7 @@ cpdef bint is_plain(x, dtype, tuple shape):
         return False
     for d in range(cnp.PyArray_NDIM(a)):
         size = shape[d]
-        if isinstance(size, int) and <Py_ssize_t>size != cnp.PyArray_DIM(a, d):
+        if size is not None and not isinstance(size, str) and <Py_ssize_t>size != cnp.PyArray_DIM(a, d):
             return False
     return True
 
@@ -1541,7 +1541,7 @@ def is_bfloat16(dtype):
     return dtype.itemsize == 2 and dtype.isnative and "bfloat16" in str(dtype)  # the name is slow to get
 
 
-def narrowed(ndarray w, dtype):
+cdef narrowed(ndarray w, dtype):
     """float32 weights as a type that has all of their values."""
     if not is_bfloat16(dtype):
         return w.astype(dtype, copy=False)
@@ -1558,7 +1558,8 @@ def as_weights(w, str name, ndim=None, str order="C", bint bfloat16=False):
         a = as_input(w, name, ndim)
         return a if order is None else a.copy(order)
     a = with_axes(a, name, ndim)
-    return a if order is None and a.flags.aligned else a.copy(order or "C")
+    plain = a.flags.aligned and not any([stride % a.itemsize for stride in a.strides])
+    return a if order is None and plain else a.copy(order or "C")
 
 
 def widened(a, str name, ndarray w):

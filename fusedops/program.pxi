@@ -522,14 +522,14 @@ cdef fo_dtype element_of(object dtype) except *:
     return ELEMENTS[dtype]
 
 
-FLOATS = {np.float16, np.float32}  # between which steps cast; they do nothing else with float16
+_FLOATS = {np.float16, np.float32}  # between which steps cast; they do nothing else with float16
 
 
 def map_takes(str name, of, to=FLOAT32):
     """Whether a step "map" computes a function of elements of this type; of casts to another."""
     f, integer, real = MAPS[name], of in (np.int64, np.int32), of == np.float32
     if name == "cast":
-        return of in ELEMENTS and to in ELEMENTS or {of.type, to.type} == FLOATS
+        return of in ELEMENTS and to in ELEMENTS or {of.type, to.type} == _FLOATS
     if MAPS["and"] <= f <= MAPS["not"]:
         return of == np.bool_
     if MAPS["add"] <= f <= MAPS["sign"]:

@@ -11,7 +11,7 @@ bool fo_quniform(const fo_image *x, fo_qextent e, ptrdiff_t *ld) {
 
 bool fo_qlines(const fo_image *x, fo_qextent e, ptrdiff_t *ld, ptrdiff_t *line) {
     *ld = e.w > 1 ? x->sw : e.c, *line = e.h > 1 ? x->sh : x->sn;
-    return (e.c == 1 || x->sc == 1) && (e.n == 1 || x->sn == e.h * *line);
+    return *line && (e.c == 1 || x->sc == 1) && (e.n == 1 || x->sn == e.h * *line);
 }
 
 typedef struct {

@@ -12,7 +12,7 @@ typedef struct {
 
 /* Whether pixels have a distance of `ld` elements throughout, their channels neighbours. */
 bool fo_quniform(const fo_image *x, fo_qextent e, ptrdiff_t *ld);
-/* Whether they have it inside a row, and all rows of all images have a distance of `line`. */
+/* Whether they have it inside a row, and all rows of all images have a distance of `line`, which is not 0. */
 bool fo_qlines(const fo_image *x, fo_qextent e, ptrdiff_t *ld, ptrdiff_t *line);
 void fo_qmove(const fo_qkernels *kn, fo_qextent e, fo_dtype type, const fo_image *from, const fo_image *to);
 

@@ -35,9 +35,9 @@ INLINE int64_t argmax_contiguous(const bool least, const float *x, ptrdiff_t n) 
     const float best = v_first(reduce_contiguous(least ? FO_LEAST : FO_LARGEST, false, x, n));
     ptrdiff_t at = 0;
     if (best == best)
-        while (x[at] != best) at++;
+        while (at < n - 1 && x[at] != best) at++; /* another thread may write to x meanwhile */
     else
-        while (x[at] == x[at]) at++;
+        while (at < n - 1 && x[at] == x[at]) at++;
     return at;
 }
 

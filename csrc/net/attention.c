@@ -282,12 +282,14 @@ static void attend_block(void *context, ptrdiff_t task, int thread) {
 static void merge_blocks(void *context, ptrdiff_t product, int thread) {
     const attention_job *j = context;
     const attention_place p = place_of(j, product);
-    const ptrdiff_t seen = keys_seen(j, p.diagonal, j->rows - 1), first = first_block(j, p.diagonal, 0) / j->keys;
-    const fo_attended to = partial_of(j, product, seen ? first : 0);
+    const ptrdiff_t blocks = div_up(keys_seen(j, p.diagonal, j->rows - 1), j->keys),
+                    first = first_block(j, p.diagonal, 0) / j->keys;
+    const bool none = first >= blocks; /* it sees no key, or its window lies behind them */
+    const fo_attended to = partial_of(j, product, none ? 0 : first);
     attention_scratch x;
     share_scratch(j, j->scratch + thread * j->each, &x);
-    for (ptrdiff_t r = 0; !seen && r < j->rows; r++) to.most[r] = -FLT_MAX, to.sum[r] = 0;
-    for (ptrdiff_t block = first + 1; block < div_up(seen, j->keys); block++) {
+    for (ptrdiff_t r = 0; none && r < j->rows; r++) to.most[r] = -FLT_MAX, to.sum[r] = 0;
+    for (ptrdiff_t block = first + 1; block < blocks; block++) {
         const fo_attended from = partial_of(j, product, block);
         j->kn->attention_merge(j->rows, j->a->dv, &to, &from);
     }

@@ -104,12 +104,13 @@ void fo_linear_free(fo_linear *plan) {
 typedef struct {
     fo_gemm_args g; /* the whole product */
     const fo_kernels *kn;
-    ptrdiff_t rows, columns; /* of a block */
-    ptrdiff_t across;        /* blocks side by side */
-    ptrdiff_t piece;         /* steps at a time */
-    bool unpacks, lone;      /* lone: a row, by lent weights */
-    const fo_linear *lent;   /* whose weights it unpacks, or NULL */
-    ptrdiff_t panel, each;   /* floats of an unpacked panel; of a thread's scratch, which has it and sums behind it */
+    ptrdiff_t rows, columns;  /* of a block */
+    ptrdiff_t across;         /* blocks side by side */
+    ptrdiff_t piece;          /* steps at a time */
+    bool unpacks, lone;       /* lone: a row, by lent weights */
+    const fo_kernels *widest; /* those of a lone row by lent weights */
+    const fo_linear *lent;    /* whose weights it unpacks, or NULL */
+    ptrdiff_t panel, each;    /* floats of an unpacked panel; of a thread's scratch, which has it and sums behind it */
     float *scratch;
 } gemm_job;
 
@@ -159,7 +160,7 @@ static void gemm_unpacking(const gemm_job *job, const fo_gemm_args *whole, float
  * and which read whole lines (1000 x 2048 in 0.5 of the time, Zen 4). */
 static void gemm_lent_row(const gemm_job *job, const fo_gemm_args *whole, float *sums) {
     const fo_linear *plan = job->lent;
-    const fo_kernels *kn = fo_active();
+    const fo_kernels *kn = job->widest;
     const ptrdiff_t vl = kn->vl, vectors = whole->n / vl, rest = whole->n % vl;
     fo_gemv_args v = {vectors,  vl,   whole->k, plan->lent + whole->column * plan->wn, plan->wn, vl * plan->wn,
                       whole->a, sums, sums};
@@ -245,7 +246,7 @@ static void with_weights(const fo_linear *plan, gemm_job *job) {
     job->lone = is_lone(plan, g);
     job->unpacks = plan->lent || g->m > FO_BLOCKWISE_ROWS;
     if (job->lone)
-        g->form = FO_ROWS, g->ldb = nr, job->each = round_up(g->n, MAX_LANES);
+        g->form = FO_ROWS, g->ldb = nr, job->each = round_up(g->n, max_(nr, MAX_LANES)), job->widest = fo_active();
     else if (job->unpacks)
         g->form = FO_ROWS, g->ldb = nr, job->panel = job->each = g->k * nr;
     else

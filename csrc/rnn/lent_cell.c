@@ -1,5 +1,5 @@
-/* Cells whose weights the caller lends: a row's sums are made gate by gate of the rows of w (kernels/gemm/gemv_columns.h),
- * in the order of those of packed weights, and stand as the step's kernel has them:
+/* Cells whose weights the caller lends: a row's sums are made gate by gate of the rows of w, in the order of those of
+ * packed weights (kernels/gemm/gemv_columns.h), and lie as the step's kernel has them:
  *
  *   sums   of x and h together, but of a GRU's n those of x      of_h   of n those of h, else zeros
  */

@@ -392,9 +392,10 @@ class Conv1d(_Sequences):
     def __repr__(self):
         oc, icg, k = self._weights_shape()
         usual = dict(stride=1, padding=(0, 0), dilation=1, groups=1, layout="NCHW", algorithm="auto")
-        changed = "".join(f", {name}={self._options[name]!r}" for name, v in usual.items() if self._options[name] != v)
+        options = self._options
+        changed = "".join(f", {name}={options[name]!r}" for name, v in usual.items() if options[name] != v)
         return (
-            f"Conv1d({icg * self._options['groups']} -> {oc}, {k}, bias={self._layer._has_bias()}, "
-            f"activation={activations.described(self._options['activation'])}{changed}{shown_precision(self._options)}, "
-            f"kernel='{self._layer.isa} {'gemm' if self._options['precision'] == 'bfloat16' else 'direct'}')"
+            f"Conv1d({icg * options['groups']} -> {oc}, {k}, bias={self._layer._has_bias()}, "
+            f"activation={activations.described(options['activation'])}{changed}{shown_precision(options)}, "
+            f"kernel='{self._layer.isa} {'gemm' if options['precision'] == 'bfloat16' else 'direct'}')"
         )

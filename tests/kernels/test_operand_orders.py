@@ -102,3 +102,28 @@ def test_batches_of_dot_products(isa, threads, draw, batch, k):
         np.testing.assert_array_equal(fo.matmul(a, one)[-1], fo.matmul(a[-1], one))
         reversed_ = fo.matmul(a[::-1], b[::-1])
         np.testing.assert_array_equal(reversed_[0], y[-1])
+
+
+@pytest.mark.parametrize("over", [(0,), (1,), (2,), (1, 2), (0, 1, 2), (0, 1, 2, 3)], ids=str)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_residuals_spread_without_copies(isa, draw, layout, over):
+    """Strides of 0, as np.broadcast_to makes them: a residual read as if it lay there would be read behind its end."""
+    x, w, shape = draw(2, 5, 6, 16), draw(16, 16, 3, 3), (2, 5, 6, 16)
+    small, q = draw(*(1 if axis in over else n for axis, n in enumerate(shape))), fo.Quantization(0.05, 100)
+    options = dict(padding=1, layout=layout)
+
+    def image(a):
+        return a if layout == "NHWC" else np.moveaxis(a, -1, 1)
+
+    for layer in (
+        fo.Conv2d(w, **options),
+        fo.Conv2d(w, precision="bfloat16", **options),
+        fo.ConvTranspose2d(w, precision="bfloat16", **options),
+        fo.QConv2d(w, x_q=q, residual_q=q, **options),
+    ):
+        given, added = x, small
+        if isinstance(layer, fo.QConv2d):
+            given, added = fo.quantize(x, q), fo.quantize(small, q)
+        added = np.broadcast_to(added, shape)
+        y = layer(image(given), image(np.ascontiguousarray(added)))
+        np.testing.assert_array_equal(layer(image(given), image(added)), y)

@@ -48,7 +48,7 @@ STARVING = {
         "fo.conv2d(x, w)",
     ),
     "packed_cell": (
-        "x = np.ones((1, 2048), np.float32); w = np.ones((8192, 2048), np.float32)",
+        "x = np.ones((4, 2048), np.float32); w = np.ones((8192, 2048), np.float32)",
         "fo.lstm_cell(x, x, x, w, w)",
     ),
     "winograd": (

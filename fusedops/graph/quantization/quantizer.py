@@ -75,7 +75,8 @@ def checked_samples(session, samples):
     if isinstance(samples, (np.ndarray, str, bytes, Mapping)) or not hasattr(samples, "__iter__"):
         raise TypeError(
             f"samples is of type {type(samples).__name__}, but must be a list of inputs, each an array, a tuple of "
-            "arrays or a dict from names to arrays: pass [x] for one, list(x[:, np.newaxis]) for the rows of x one by one"
+            "arrays or a dict from names to arrays: pass [x] for one, list(x[:, np.newaxis]) for the rows of x one by "
+            "one"
         )
     found = [_checked(session, i, sample) for i, sample in enumerate(samples)]
     if not found:
