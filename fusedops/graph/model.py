@@ -497,7 +497,7 @@ class Model:
         Notes
         -----
         The prediction depends on shapes (those of the first sample), on the instruction set, and on whether it has dot
-        products of bytes, never on a measurement. A layer between others that stay float32 pays for two conversions;
+        products of int8, never on a measurement. A layer between others that stay float32 pays for two conversions;
         the cheapest choice for all layers is found, and it is never dearer than float32.
 
         Examples

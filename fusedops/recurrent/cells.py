@@ -49,10 +49,10 @@ def cell_weights(kind, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None, *, lend
     w_hr = _array(w_hr, "w_hr", (outputs, hidden))
     for name, w in ("w_hh", w_hh), ("w_hr", w_hr):
         if w is not None and w.dtype != w_ih.dtype:
-            half = name if w.dtype == np.float16 else "w_ih"
+            narrow = name if w.dtype == np.float16 else "w_ih"
             raise TypeError(
                 f"w_ih has dtype {w_ih.dtype} and {name} has dtype {w.dtype}, but a cell's weights are of "
-                f"one dtype: pass {half}.astype(np.float32)"
+                f"one dtype: pass {narrow}.astype(np.float32)"
             )
     return (
         w_ih,

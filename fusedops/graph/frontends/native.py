@@ -66,8 +66,8 @@ def _shortest(a):
     bits = a.view(np.uint32)
     if not np.any(bits & 0xFFFF):
         return (bits >> 16).astype(np.uint16), "bfloat16"
-    half = exact_float16(a)
-    return (a, "") if half is None else (half, "float16")
+    narrow = exact_float16(a)
+    return (a, "") if narrow is None else (narrow, "float16")
 
 
 def _widened(a, kind):

@@ -112,8 +112,8 @@ class Quantized(NamedTuple):
 
     @property
     def _count(self) -> str:
-        few = [layer.bits for layer in self.layers if layer.bits < 32]
-        return f"{len(few)} of {len(self.layers)} layers in int{min(few, default=8)}"
+        bits = [layer.bits for layer in self.layers if layer.bits < 32]
+        return f"{len(bits)} of {len(self.layers)} layers in int{min(bits, default=8)}"
 
     def __str__(self):
         network = "" if self.network_gain is None else f", the whole network {self.network_gain:.2f} times"

@@ -26,10 +26,12 @@ def exact_float16(a):
     """float32 values as float16 where none is lost, else None."""
     with np.errstate(over="ignore", invalid="ignore"):
         for part in a.ravel("K")[:256], a:  # most arrays tell at once
-            half = part.astype(np.float16)
-            if not np.array_equal(half.astype(np.float32).view(np.uint32), np.ascontiguousarray(part).view(np.uint32)):
+            narrow = part.astype(np.float16)
+            if not np.array_equal(
+                narrow.astype(np.float32).view(np.uint32), np.ascontiguousarray(part).view(np.uint32)
+            ):
                 return None
-    return half
+    return narrow
 
 
 def as_float16_weights(*weights):

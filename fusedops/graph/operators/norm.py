@@ -96,23 +96,22 @@ _LEAST = float(np.finfo(np.float32).tiny)  # under a norm, so that 0 by it is 0
 
 
 def _lower_lp_normalized(p: LoweringContext, node):
-    """By the sum of magnitudes, or as an RMS norm whose scale makes a sum of the mean."""
+    """By the sum of magnitudes; or by the largest of them, so that no square is lost, then as an RMS norm whose scale
+    makes a sum of the mean."""
     x, order = p.at(node.inputs[0]), node.attrs.get("p", 2)
     axis = axis_of(node, len(x.shape), -1)
     n = x.shape[axis]
     if x.dtype != np.float32 or not isinstance(n, int) or not n:
         return False
     y = p.result(node.output, like=x)
-    if order == 2:
-        scale = np.full(n, n**-0.5, np.float32)
-        rows = {"x": _axis_last(x, axis), "y": _axis_last(y, axis)}
-        p.add("norm", node, **rows, eps=_LEAST, scale=scale, first_axis=len(x.shape) - 1, rms=True)
-        return True
     total = p.new((*x.shape[:axis], 1, *x.shape[axis + 1 :]))
     p.add("unary", node, name="abs", x=x, y=y)
-    p.add("reduce", node, name="sum", x=y, y=total, axes=(axis,))
+    p.add("reduce", node, name="sum" if order == 1 else "max", x=y, y=total, axes=(axis,))
     p.add("binary", node, name="max", a=total, b=np.full(total.shape, _LEAST, np.float32), y=total, activation=None)
     p.add("binary", node, name="div", a=x, b=broadcast(total, x.shape), y=y, activation=None)
+    if order == 2:
+        rows, scale = _axis_last(y, axis), np.full(n, n**-0.5, np.float32)
+        p.add("norm", node, x=rows, y=rows, eps=_LEAST, scale=scale, first_axis=len(x.shape) - 1, rms=True)
     return True
 
 

@@ -1,4 +1,4 @@
-"""Which layers go to int8 and which values are bytes: the cheapest choice by the predicted nanoseconds.
+"""Which layers go to int8 and which values are int8: the cheapest choice by the predicted nanoseconds.
 
 A layer or value is in int8 or in float32, and where neighbours differ there is a conversion. The sum of all costs is
 least for a minimum cut of the graph between "int8" and "float32": so a layer between floats pays for its conversions,
@@ -35,7 +35,7 @@ def cost_of(node, shapes, layer, bfloat16):
 
 
 def choose(graph, costs, shapes, kept):
-    """(nodes in int8: layers, and what moves bytes; names of the values that are bytes; predicted nanoseconds of
+    """(nodes in int8: layers, and what moves int8; names of the values that are int8; predicted nanoseconds of
     layers and conversions, as chosen and in float32). `costs` has those of the layers that may go to int8, and
     `kept` the names of those that may not all the same."""
     cut = _Cut()
@@ -78,7 +78,7 @@ def _add_node(cut, node, reads, way, of_layer, is_kept):
 
 
 def taken(node, shapes):
-    """The inputs of a node that is no layer which may be bytes, if its only result is; else nothing. Sums and products
+    """The inputs of a node that is no layer which may be int8, if its only result is; else nothing. Sums and products
     that broadcast are faster in float32: 0.04 and 0.3 ns an element."""
     if not OPERATORS[node.op].traits.quantized_as:
         return carried_inputs(node)
@@ -94,7 +94,7 @@ def carried_inputs(node):
 
 
 def shared(nodes, quantizations):
-    """The quantizations with one for all values between which these nodes move bytes: the range that holds theirs."""
+    """The quantizations with one for all values between which these nodes move int8: the range that holds theirs."""
     groups = {v: [v] for v in quantizations}
     for node in nodes:
         for v in carried_inputs(node):
@@ -126,9 +126,9 @@ class _Cut:
             edges = self.capacity.setdefault(p, {})
             edges[q] = edges.get(q, 0.0) + c
 
-    def prefer(self, a, eight, float32=0.0):
+    def prefer(self, a, int8, float32=0.0):
         """Costs for either choice of a."""
-        self.differ(a, "float32", eight)
+        self.differ(a, "float32", int8)
         self.differ("int8", a, float32)
 
     def side(self):

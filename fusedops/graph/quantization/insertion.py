@@ -1,4 +1,4 @@
-"""A network's graph with pairs of QuantizeLinear and DequantizeLinear where values are bytes, and int8 weights behind a
+"""A network's graph with pairs of QuantizeLinear and DequantizeLinear where values are int8, and int8 weights behind a
 DequantizeLinear: what files of quantised networks have, so that the same passes fuse it."""
 
 from dataclasses import replace
@@ -24,12 +24,12 @@ def spelled(node, fresh, bias=""):
 
 
 class Insertion:
-    """Makes the graph. `eight`: the nodes in int8; `values`: the names of those that are bytes; `quantizations` of
-    each value that a layer reads or that is bytes; `biases` of the layers."""
+    """Makes the graph. `int8`: the nodes in int8; `values`: the names of those that are int8; `quantizations` of
+    each value that a layer reads or that is int8; `biases` of the layers."""
 
-    def __init__(self, graph, eight, values, quantizations, biases):
+    def __init__(self, graph, int8, values, quantizations, biases):
         self.source, self.graph = graph, graph.copy()
-        self.eight, self.values, self.quantizations, self.biases = eight, values, quantizations, biases
+        self.int8, self.values, self.quantizations, self.biases = int8, values, quantizations, biases
         taken = [*graph.constants, *(v.name for v in graph.inputs), *graph.producers(), *(n.name for n in graph.nodes)]
         self.names = dict.fromkeys(taken, 0)
         self.read = {}  # the name of the value behind a pair
@@ -40,7 +40,7 @@ class Insertion:
             if v.name in self.values:
                 self._pair(v.name)
         for node in self.source.nodes:
-            if node in self.eight and node.op in ("Conv", "Linear"):
+            if node in self.int8 and node.op in ("Conv", "Linear"):
                 self._layer(node)
             else:
                 self.graph.nodes += spelled(self._reading(node, node.inputs), self._fresh)
@@ -61,7 +61,7 @@ class Insertion:
         return replace(node, inputs=[self.read.get(v, v) for v in inputs], residual=residual)
 
     def _pair(self, value):
-        """A value as bytes, and these as what others read."""
+        """A value as int8, and these as what others read."""
         q = self.quantizations[value]
         ends = [
             self._constant(f"{value}.scale", np.float32(q.scale)),
@@ -75,7 +75,7 @@ class Insertion:
         return result
 
     def _layer(self, node):
-        """A layer that reads bytes and int8 weights; a Linear as files have it, a MatMul and the addition of a bias."""
+        """A layer that reads int8 and int8 weights; a Linear as files have it, a MatMul and the addition of a bias."""
         (x, name), rows = node.inputs[:2], node.op == "Linear"
         if x not in self.read:
             self._pair(x)

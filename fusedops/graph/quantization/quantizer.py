@@ -292,7 +292,7 @@ def _why_not(graph, node, shapes):
     if node.input(2) and graph.constant(node, 2) is None:
         return "its bias is computed"
     if w[:1].size > Q_STEPS:
-        return f"sums of {w[:1].size} products of bytes may not fit 32 bits"
+        return f"sums of {w[:1].size} products of int8 may not fit 32 bits"
     if not np.isfinite(w).all():
         return "its weights are not finite"
     return ""

@@ -1,4 +1,4 @@
-"""The sum of a layer's bytes and others, into the layer: its products are rounded to the bytes that they were, then
+"""The sum of a layer's int8 and others, into the layer: its products are rounded to the int8 that they were, then
 added in registers. The integers stay the same."""
 
 

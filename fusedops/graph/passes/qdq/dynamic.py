@@ -11,7 +11,7 @@ from .qweights import Weights, float_gain, is_depthwise, too_long
 
 
 def _of_dynamic(context, node):
-    """The DynamicQuantizeLinear whose bytes and zero point a node reads first, or None."""
+    """The DynamicQuantizeLinear whose integers and zero point a node reads first, or None."""
     maker = context.producers.get(node.inputs[0])
     found = maker is not None and maker.op == "DynamicQuantizeLinear" and node.inputs[0] == maker.outputs[0]
     return maker if found and node.input(2) == maker.outputs[2] else None
@@ -29,7 +29,7 @@ def requantize(context, node):
 
 
 def form(context, node):
-    """Makes a layer of an integer product of bytes by the range of x, a cast and products with the scales."""
+    """Makes a layer of an integer product of int8 by the range of x, a cast and products with the scales."""
     maker, conv = _of_dynamic(context, node), node.op == "ConvInteger"
     found = _product(context, node, maker)
     if isinstance(found, str):
@@ -91,9 +91,9 @@ def _why_floats(context, node, given):
     if node.op == "MatMulInteger" or too_long(given):
         return too_long(given)
     if w.ndim > 4:
-        return f"convolutions of {w.ndim - 2} axes have no kernel of bytes"
+        return f"convolutions of {w.ndim - 2} axes have no kernel of int8"
     if is_depthwise(node, w):
-        return "a depthwise convolution from floats to floats gains nothing from bytes"
+        return "a depthwise convolution from floats to floats gains nothing from int8"
     gain = float_gain(context, node, w.shape)
     return f"float32 is predicted {gain:.2f} times as fast here, conversions counted" if gain else ""
 

@@ -56,7 +56,7 @@ def _to_qdq(context, node):
 
 
 def _keep_axes(context, node):
-    """A mean of bytes with its axes, which leave behind it: as bytes, where it becomes those."""
+    """A mean of int8 with its axes, which leave behind it: as int8, where it becomes those."""
     axes, shape = context.graph.constant(node, 1), context.shape(node.inputs[0])
     if isinstance(source_of(context, node.inputs[0]), str) or axes is None or not axes.size or shape is None:
         return
@@ -134,7 +134,7 @@ def _push_dq_down(context, node):
 
 
 def _padded(context, node, inputs, source):
-    """The inputs of a Pad of bytes, which pads with the zero point; None where it pads with something else than 0."""
+    """The inputs of a Pad of int8, which pads with the zero point; None where it pads with something else than 0."""
     value = context.graph.constant(node, 2)
     if node.attrs.get("mode", "constant") != "constant":
         return inputs

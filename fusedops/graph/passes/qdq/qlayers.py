@@ -71,11 +71,11 @@ _FORMS = {"Conv": _conv, "MatMul": _matmul, "Gemm": _gemm}
 
 
 def _form(context, node):
-    """Makes a layer of int8 of a layer whose input and weights are bytes, or tells why not."""
+    """Makes a layer of int8 of a layer whose input and weights are int8, or tells why not."""
     source, (found, alpha, beta) = source_of(context, node.inputs[0]), _FORMS[node.op](context, node)
-    bytes_here = any(getattr(context.producers.get(v), "op", "") == "DequantizeLinear" for v in node.inputs[:2])
+    is_int8 = any(getattr(context.producers.get(v), "op", "") == "DequantizeLinear" for v in node.inputs[:2])
     if isinstance(source, str) or isinstance(found, str):
-        return context.refused(node, source if isinstance(source, str) else found) if bytes_here else None
+        return context.refused(node, source if isinstance(source, str) else found) if is_int8 else None
     w, scale, zero, made = found
     if zero is not None and is_depthwise(node, w):
         return context.refused(node, "its weights are not symmetric: less their zero points they do not fit int8")

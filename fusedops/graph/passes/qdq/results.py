@@ -1,5 +1,5 @@
 """Results in int8: QuantizeLinear goes into the layer before it, what follows from one byte becomes a table of 256, and
-sums, products and means of bytes an operator on bytes."""
+sums, products and means of int8 an operator on int8."""
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def _store(context, node):
     if why:
         return context.refused(node, why)
     if OPERATORS[into.op].traits.quantized_as:
-        _on_bytes(context, into)
+        _on_int8(context, into)
     into.attrs["y_q"], into.attrs["y_type"] = found[0], str(found[1])
     value = node.inputs[0]
     context.merge([node], into)
@@ -119,11 +119,11 @@ def _is_elementwise(context, node):
 
 
 def _pair(context, node):
-    """Why a sum or product of two tensors does not work on bytes; "" where it does."""
+    """Why a sum or product of two tensors does not work on int8; "" where it does."""
     sources = [source_of(context, v) for v in node.inputs]
     why = next((s for s in sources if isinstance(s, str)), "")
     if not why and activations.parse(node.activation)[0] not in _CLIPS:
-        why = f"bytes have no kernel of {node.op} with an activation but a clip"
+        why = f"int8 has no kernel of {node.op} with an activation but a clip"
     shape = context.shape(node.output)
     if not why and (shape is None or shape not in map(context.shape, node.inputs)):
         why = f"the operands of {node.op} are both broadcast, or of unknown shape"
@@ -137,16 +137,16 @@ def _mean(context, node):
         return source if isinstance(source, str) else "it has an activation"
     shape = context.shape(node.inputs[0])
     if shape is None or len(shape) != 4:
-        return f"{node.op} of bytes takes images"
+        return f"{node.op} of int8 takes images"
     if node.op == "ReduceMean":
         axes = context.graph.constant(node, 1)
         if axes is None or not node.attrs.get("keepdims", 1) or sorted(axes_of(axes.reshape(-1), 4)) != [2, 3]:
-            return "ReduceMean of bytes takes whole images, and keeps their axes"
+            return "ReduceMean of int8 takes whole images, and keeps their axes"
     return ""
 
 
-def _on_bytes(context, node):
-    """An operator of floats as that of bytes."""
+def _on_int8(context, node):
+    """An operator of floats as that of int8."""
     node.op, before = OPERATORS[node.op].traits.quantized_as, node.inputs
     pair = "Pool" not in node.op
     sources = [source_of(context, v) for v in (before if pair else before[:1])]
@@ -166,7 +166,7 @@ _CLIPS = activations.parse(None)[0], activations.parse("relu")[0]
 
 
 def _explain(context, node):
-    """Names what stays in floats between bytes."""
+    """Names what stays in floats between int8."""
     down = node.op == "DequantizeLinear"
     others = context.consumers.get(node.output, ()) if down else [context.producers.get(node.inputs[0])]
     for other in others:
