@@ -140,6 +140,30 @@ def test_scatter(body, combine):
     _as_litert(model, [x, rows], want)
 
 
+@pytest.mark.parametrize("constant_indices", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_scatter_drops_what_lies_outside(dtype, constant_indices):
+    x, at = np.arange(10, dtype=dtype).reshape(5, 2), np.array([[1], [-1], [5], [2**31 - 1], [-(2**31)]], np.int32)
+    rows, want = np.arange(10, 20, dtype=dtype).reshape(5, 2), x.copy()
+    want[1] += rows[0]
+    indices = constant(at) if constant_indices else Tensor((5, 1), np.int32)
+    model = with_body("STABLEHLO_SCATTER", ("StablehloScatterOptions", _SCATTER),
+                      [Tensor((5, 2), dtype), indices, Tensor((5, 2), dtype)], Tensor((5, 2), dtype),
+                      "STABLEHLO_ADD", "UpdateComputationSubgraphIndex")  # fmt: skip
+    _as_litert(model, [x, rows] if constant_indices else [x, at, rows], want)
+
+
+def test_scatter_of_windows_of_which_a_part_lies_outside():
+    x, at = np.zeros((5, 4), np.float32), np.array([[3, 1], [-1, 2]], np.int32)
+    windows, want = np.arange(1, 13, dtype=np.float32).reshape(2, 3, 2), np.zeros((5, 4), np.float32)
+    want[3:, 1:3], want[:2, 2:] = windows[0, :2], windows[1, 1:]
+    options = dict(UpdateWindowDims=(1, 2), ScatterDimsToOperandDims=(0, 1), IndexVectorDim=1)
+    model = with_body("STABLEHLO_SCATTER", ("StablehloScatterOptions", options),
+                      [Tensor((5, 4)), Tensor((2, 2), np.int32), Tensor((2, 3, 2))], Tensor((5, 4)), "",
+                      "UpdateComputationSubgraphIndex")  # fmt: skip
+    _as_litert(model, [x, at, windows], want)
+
+
 @pytest.mark.parametrize("body, start, reduce", [("STABLEHLO_ADD", 0.0, np.sum), ("STABLEHLO_MAXIMUM", -9.0, np.max)])
 def test_windows_and_reductions_by_a_subgraph(body, start, reduce):
     x = np.random.default_rng(0).standard_normal((4, 7)).astype(np.float32)

@@ -237,8 +237,16 @@ def _scatter(r, op):
     value = r.value(op.inputs[2])
     value = value if order == sorted(order) else r.emit("Transpose", value, perm=order)
     value = r.emit("Reshape", value, [*(updates[a] for a in order[:batch]), *sizes])
-    at = _slice_indices(r, start, axes, sizes)
-    r.put(op.outputs[0], r.emit("ScatterND", r.value(op.inputs[0]), at, value, reduction=reduction))
+    x, at = r.value(op.inputs[0]), _slice_indices(r, start, axes, sizes)
+    known = r.info(at).data
+    if known is not None and np.all((known >= 0) & (known < whole)):
+        return r.put(op.outputs[0], r.emit("ScatterND", x, at, value, reduction=reduction))
+    # what lies outside is put into a border, which is cut off
+    ones, last = [1] * len(whole), r.constant(r.at, np.add(whole, 1), np.int64)
+    at = r.emit("Add", at, r.constant(r.at, 1, np.int64))
+    at = r.emit("Max", r.emit("Min", at, last), r.constant(r.at, 0, np.int64))
+    y = r.emit("ScatterND", r.emit("Pad", x, ones + ones), at, value, reduction=reduction)
+    return r.put(op.outputs[0], r.emit("Slice", y, ones, [n + 1 for n in whole]))
 
 
 # ---- reductions and products
