@@ -113,6 +113,23 @@ def test_images_are_not_transposed(act):
     assert kinds == ["Transpose", "Conv", "Transpose"] and model._graph.nodes[1].activation is not None
 
 
+_ROWS_BY_COLUMNS = "DotGeneral", dict(LhsContractingDimensions=[1], RhsContractingDimensions=[0])
+
+
+@pytest.mark.parametrize("kind, shapes, to, options", [
+    ("RESHAPE", [(2, 0, 3)], (0, 6), None), ("RESHAPE", [(4, 0)], (0, 5), None),
+    ("BROADCAST_IN_DIM", [(0,)], (3, 0), ("BroadcastInDim", dict(BroadcastDimensions=[1]))),
+    ("DOT_GENERAL", [(3, 0), (0, 5)], (3, 5), _ROWS_BY_COLUMNS),
+    ("DOT_GENERAL", [(0, 4), (4, 5)], (0, 5), _ROWS_BY_COLUMNS),
+])  # fmt: skip
+def test_axes_of_no_elements(kind, shapes, to, options):
+    options = options and (f"Stablehlo{options[0]}Options", {k: np.array(v) for k, v in options[1].items()})
+    model = single(f"STABLEHLO_{kind}", [Tensor(shape) for shape in shapes], [Tensor(to)], options)
+    np.testing.assert_array_equal(
+        fo.load_tflite(model)(*(np.ones(shape, np.float32) for shape in shapes)), np.zeros(to)
+    )
+
+
 # ---- operators that combine numbers as a subgraph says
 
 _SCATTER = dict(UpdateWindowDims=(1,), InsertedWindowDims=(0,), ScatterDimsToOperandDims=(0,), IndexVectorDim=1)
@@ -177,6 +194,19 @@ def test_windows_and_reductions_by_a_subgraph(body, start, reduce):
     _as_litert(
         with_body("STABLEHLO_REDUCE", options, inputs, Tensor((7,)), body, "BodySubgraphIndex"), [x], reduce(x, 0)
     )
+
+
+def test_tensors_without_axes():
+    """A window, and an update, of one number."""
+    x, number = np.float32(3), Tensor(())
+    options = "StablehloReduceWindowOptions", {}
+    window = with_body("STABLEHLO_REDUCE_WINDOW", options, [number, constant(np.float32(2))], number,
+                       "STABLEHLO_ADD", "BodySubgraphIndex")  # fmt: skip
+    assert fo.load_tflite(window)(x) == 5
+    inputs = [number, Tensor((0,), np.int32), number._replace(name="update")]
+    scatter = with_body("STABLEHLO_SCATTER", ("StablehloScatterOptions", {}), inputs, number, "STABLEHLO_ADD",
+                        "UpdateComputationSubgraphIndex")  # fmt: skip
+    assert fo.load_tflite(scatter)(x, np.empty(0, np.int32), np.float32(4)) == 7
 
 
 @pytest.mark.parametrize("number, start, reduce", [(1, 0.0, np.sum), (2, 1.0, np.prod), (3, 9.0, np.min),

@@ -91,8 +91,13 @@ def _made_shape(op):
     return list(shape)
 
 
+def _reshaped(r, x, sizes):
+    """A value in a shape that is all known: 0 is a size there, not the one that x has."""
+    return r.emit("Reshape", x, sizes, allowzero=1)
+
+
 def _reshape(r, op):
-    moved_to(r, op, lambda x: r.emit("Reshape", x, _made_shape(op)))
+    moved_to(r, op, lambda x: _reshaped(r, x, _made_shape(op)))
 
 
 def _transpose(r, op):
@@ -113,7 +118,7 @@ def _broadcast_in_dim(r, op):
     apart = [1] * len(sizes)
     for a, n in zip(axes, inner, strict=True):
         apart[axis_in(a, len(sizes), False, op)] = n
-    moved_to(r, op, lambda x: r.emit("Expand", r.emit("Reshape", x, apart), sizes))
+    moved_to(r, op, lambda x: r.emit("Expand", _reshaped(r, x, apart), sizes))
 
 
 def _iota(r, op):
@@ -164,9 +169,9 @@ def _pad(r, op):
     if any(inside):
         apart = [n for size in sizes for n in (size, 1)]
         pads = [n for i in inside for n in (0, i)]
-        x = r.emit("Pad", r.emit("Reshape", x, apart), [0] * len(pads) + pads, fill)
+        x = r.emit("Pad", _reshaped(r, x, apart), [0] * len(pads) + pads, fill)
         sizes = [n * (i + 1) for n, i in zip(sizes, inside, strict=True)]
-        x = r.emit("Slice", r.emit("Reshape", x, sizes), [0] * len(sizes), [n - i for n, i in zip(sizes, inside)])
+        x = r.emit("Slice", _reshaped(r, x, sizes), [0] * len(sizes), [n - i for n, i in zip(sizes, inside)])
     r.put(op.outputs[0], r.emit("Pad", x, [*low, *high], fill) if any(low) or any(high) else x)
 
 
@@ -181,7 +186,7 @@ def _slice_indices(r, start, operand_axes, sizes):
     columns = [operand_axes.index(a) if a in operand_axes else len(operand_axes) for a in range(rank)]
     start = r.emit("Gather", r.emit("Concat", start, zero, axis=batch), columns, axis=batch)
     start = r.emit("Unsqueeze", start, list(range(batch, batch + rank))) if rank else start
-    grid = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1)
+    grid = np.moveaxis(np.indices(sizes), 0, -1)
     return r.emit("Add", start, r.constant(r.at, grid, np.int64))
 
 
@@ -236,7 +241,7 @@ def _scatter(r, op):
     order = [*(a for a in range(len(updates)) if a not in windows), *windows]
     value = r.value(op.inputs[2])
     value = value if order == sorted(order) else r.emit("Transpose", value, perm=order)
-    value = r.emit("Reshape", value, [*(updates[a] for a in order[:batch]), *sizes])
+    value = _reshaped(r, value, [*(updates[a] for a in order[:batch]), *sizes])
     x, at = r.value(op.inputs[0]), _slice_indices(r, start, axes, sizes)
     known = r.info(at).data
     if known is not None and np.all((known >= 0) & (known < whole)):
@@ -262,7 +267,8 @@ def _reduce(r, op):
 
 def _windows_reduced(r, op, kind, x, sizes, window, strides, dilations):
     """Each window of x (of these sizes) combined, an axis after the other."""
-    if not len(sizes) == len(window) == len(strides) == len(dilations) or min(*window, *strides, *dilations) < 1:
+    least = min([*window, *strides, *dilations], default=1)
+    if not len(sizes) == len(window) == len(strides) == len(dilations) or least < 1:
         raise op.error(f"windows of {window} by strides {strides} do not fit a tensor of shape {tuple(sizes)}")
     if math.prod(window) > _WINDOW:
         raise op.error(f"its windows have {math.prod(window)} elements: fusedops takes up to {_WINDOW}")
@@ -318,9 +324,9 @@ def _dot_general(r, op):
     batch, depth = [m[i] for i in left[0]], math.prod(m[i] for i in left[2])
     a = r.emit("Transpose", a, perm=[*left[0], *left[1], *left[2]])
     b = r.emit("Transpose", b, perm=[*right[0], *right[2], *right[1]])
-    a = r.emit("Reshape", a, [*batch, math.prod(rows[0]), depth])
-    b = r.emit("Reshape", b, [*batch, depth, math.prod(rows[1])])
-    r.put(op.outputs[0], r.emit("Reshape", r.emit("MatMul", a, b), [*batch, *rows[0], *rows[1]]))
+    a = _reshaped(r, a, [*batch, math.prod(rows[0]), depth])
+    b = _reshaped(r, b, [*batch, depth, math.prod(rows[1])])
+    r.put(op.outputs[0], _reshaped(r, r.emit("MatMul", a, b), [*batch, *rows[0], *rows[1]]))
 
 
 _ALIKE = {  # names in StableHLO of operators that TFLite has, too
