@@ -141,6 +141,26 @@ def test_weights_with_scales_for_blocks(block):
                                    [Op("FULLY_CONNECTED", [0, 2, -1], [3])], [0], [3])))  # fmt: skip
 
 
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_scales_for_blocks_that_are_the_first_tensor(has_zeros):
+    w = RNG(1).integers(-8, 8, (4, 64)).astype(np.int8)
+    scale, zero = RNG(2).uniform(0.01, 0.1, (4, 2)).astype(F), RNG(3).integers(-3, 4, (4, 2)).astype(F)
+    packed = ((w.reshape(-1, 2) & 15) << np.array([0, 4])).sum(1).astype(np.uint8)
+
+    def details(t, b):
+        b.StartObject(3)
+        b.PrependInt32Slot(1, 1 if has_zeros else -1, 0)
+        b.PrependInt32Slot(2, 32, 0)
+        return b.EndObject()
+
+    weights = Tensor(w.shape, "INT4", packed, 1.0, details=details)
+    tensors = [constant(scale), constant(zero), Tensor((2, 64)), weights, Tensor((2, 4))]
+    x = RNG(0).uniform(-1, 1, (2, 64)).astype(F)
+    model = write(Graph(tensors, [Op("FULLY_CONNECTED", [2, 3, -1], [4])], [2], [4]))
+    real = (w.reshape(4, 2, 32) - has_zeros * zero[..., np.newaxis]) * scale[..., np.newaxis]
+    np.testing.assert_allclose(fo.load_tflite(model)(x), x @ real.reshape(4, 64).T, rtol=1e-5, atol=1e-5)
+
+
 # ---- sparse weights
 
 

@@ -242,16 +242,18 @@ class _Parser:
             at = details.Offset(4 + 2 * slot)
             return details.Get(number_types.Int32Flags, at + details.Pos) if at else 0
 
+        def array(i):
+            return self.tensor(graph.Tensors(i), i, graph).data if 0 <= i < graph.TensorsLength() else None
+
         from flatbuffers import number_types
 
         scale, zero, block = (number(slot) for slot in range(3))
-        found = [self.tensor(graph.Tensors(i), i, graph).data for i in (scale, zero) if 0 < i < graph.TensorsLength()]
-        if not found or block < 1 or stored.ndim != 2 or stored.shape[1] % block:
+        scale = array(scale)
+        zero = array(zero) if zero > 0 else np.zeros_like(scale)  # a number that is left out reads as 0
+        if scale is None or zero is None or block < 1 or stored.ndim != 2 or stored.shape[1] % block:
             raise ValueError(f"tensor {name!r} of shape {stored.shape} has no scales for blocks of {block}")
         shape = len(stored), stored.shape[1] // block, 1
-        scale, zero = (
-            a.reshape(shape).astype(np.float32) for a in (found if len(found) > 1 else [*found, 0 * found[0]])
-        )
+        scale, zero = (a.reshape(shape).astype(np.float32) for a in (scale, zero))
         return ((stored.reshape(*shape[:2], block) - zero) * scale).reshape(stored.shape)
 
     def raw(self, i):
