@@ -1,6 +1,8 @@
 """ONNX files as they are: what other runtimes accept, though ONNX's checker does not."""
 
+import os
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -28,6 +30,21 @@ def model(nodes, inputs, outputs, constants=None, opset=17, ir_version=8, **more
 
 def relu(**more):
     return model([make("Relu", ["x"], ["y"])], [info("x", [2, 3])], [info("y", [2, 3])], **more)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+@pytest.mark.parametrize("ending", ["onnx", "textproto"])
+def test_a_pipe_is_read_once(tmp_path, ending):
+    pipe, proto = tmp_path / f"net.{ending}", relu()
+    os.mkfifo(pipe)
+    content = proto.SerializeToString() if ending == "onnx" else str(proto).encode()
+    writer = threading.Thread(target=pipe.write_bytes, args=[content], daemon=True)
+    writer.start()
+    loaded = []
+    reader = threading.Thread(target=lambda: loaded.append(fo.load_onnx(pipe)), daemon=True)
+    reader.start()
+    reader.join(60)  # who opens it again waits for ever
+    np.testing.assert_array_equal(loaded[0](X), np.maximum(X, 0))
 
 
 def test_nodes_in_any_order():

@@ -50,11 +50,17 @@ def _message(onnx, model, path):
     """(the ModelProto, the bytes that large data is left in)."""
     if isinstance(model, onnx.ModelProto):
         return model, b""
-    own = contents(path) if path is not None else bytes(model)
-    without = inline_weights.without_data(own)
+    own, text = (bytes(model), None) if path is None else (contents(path), _text_format(onnx, path))
+    without = inline_weights.without_data(own) if text is None else None
     if without is not None:
         return onnx.load_model_from_string(without), own
-    return (onnx.load_model_from_string(own) if path is None else onnx.load(path, load_external_data=False)), b""
+    return onnx.load_model_from_string(own[:], text or "protobuf"), b""  # a pipe can be read once
+
+
+def _text_format(onnx, path):
+    """ONNX's name of the text that a file is by its ending, or None."""
+    found = onnx.serialization.registry.get_format_from_file_extension(os.path.splitext(path)[1])
+    return None if found == "protobuf" else found
 
 
 def contents(path):
