@@ -1,5 +1,8 @@
 """Networks whose products multiply in bfloat16 where that is faster."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from onnx import numpy_helper
@@ -131,6 +134,31 @@ def test_open_sizes(rng):
     for rows in (40, 41, 7, 1, 300):
         x = rng.standard_normal((rows, 200)).astype(np.float32)
         np.testing.assert_allclose(model(x), fo.load_onnx(proto)(x), rtol=0.05, atol=1e-3)
+
+
+@needs_bfloat16
+def test_sessions_that_share_layers_plan_at_the_same_time(rng):
+    """A network and its decoder have a lock each."""
+    count, width = 60, 256
+    weights = {f"w{i}": rng.standard_normal((width, width)).astype(np.float32) / 16 for i in range(count)}
+    proto = network(
+        "; ".join(f"h{i + 1} = MatMul h{i} w{i}" for i in range(count)),
+        {"h0": np.empty((64, width), np.float32)}, weights, count,
+    )  # fmt: skip
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    session = fo.load_onnx(proto, precision="bfloat16")._session
+    inputs = [rng.standard_normal((n, width)).astype(np.float32) for n in (64, 65, 66)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            first, second = pool.map(lambda s: [s.run((x,))[0] for x in inputs], (session, session.keeping([])))
+    finally:
+        sys.setswitchinterval(before)
+    for y, z in zip(first, second, strict=True):
+        np.testing.assert_array_equal(y, z)
+    packed = [key for key in session.layers if isinstance(key, tuple)]
+    assert packed and not any(key in session.layers for key, _ in packed)  # what they were made of is let go
 
 
 def test_batches_in_tiles(rng):

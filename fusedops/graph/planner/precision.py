@@ -25,10 +25,7 @@ _NO_PRODUCT = "the processor has no product of bfloat16 for it"
 def run(builder, steps):
     """Lets steps multiply in bfloat16, in place; the report of those that could and do not."""
     inner = [step for step in steps if step.kind in _INNER and _is_of_floats(step)]
-    report = _layers(builder, steps) + [refusal for step in inner for refusal in _inner(builder, step)]
-    for key in [key for key in builder.layers if (key, "bfloat16") in builder.layers]:
-        del builder.layers[key]  # packed in vain; a plan that needs it makes it again
-    return report
+    return _layers(builder, steps) + [refusal for step in inner for refusal in _inner(builder, step)]
 
 
 def _is_of_floats(step):
@@ -215,8 +212,7 @@ def _narrow(builder, step, narrow):
 
 
 def _replace_layer(builder, step, layer, make):
-    key = next(key for key, each in builder.layers.items() if each is layer)
-    step.arguments["layer"] = builder.layer((key, "bfloat16"), make)
+    step.arguments["layer"] = builder.replaced(layer, "bfloat16", make)
 
 
 def _stored(t, narrow):

@@ -34,6 +34,7 @@ class LoweringContext:
         self.graph, self.known, self.layers, self.logits, self.concat_slots = graph, known, layers, logits, concat_slots
         self._lower, self.grows = lower, bool(caches[0])
         self.steps, self.buffers, self.producers = [], [], graph.producers()
+        self._keys = {}  # {id(layer): (its key, the layer, whose id stays its own so)}
         self.tensors = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
         self.outputs = [self._slot(i, self.known[v]) for i, v in enumerate(graph.results, 1 + len(graph.inputs))]
         for cache in caches[0]:
@@ -228,4 +229,14 @@ class LoweringContext:
     def layer(self, key, make):
         """The prepared layer of a node, whose name is the key, of a block or of constants: made once, shared by the
         plans of all shapes."""
-        return self.layers.layer(key, make)
+        layer = self.layers.layer(key, make)
+        self._keys[id(layer)] = key, layer
+        return layer
+
+    def replaced(self, layer, kind, make):
+        """A layer of another kind in the place of one of this plan, which is let go: a plan that needs it makes it
+        again."""
+        key, _ = self._keys[id(layer)]
+        made = self.layer((key, kind), make)
+        self.layers.pop(key, None)
+        return made

@@ -25,7 +25,8 @@ def _address(a):
 
 class Prepared(dict):
     """Layers by the names of their nodes, of blocks or by their constants; `shared` has those of constants, which other
-    graphs take, too, while anybody uses them."""
+    graphs take, too, while anybody uses them. Sessions that share it plan at the same time: an entry may come or go
+    between two lines, and nobody goes through all of them."""
 
     def __init__(self, shared=None):
         super().__init__()
@@ -33,9 +34,11 @@ class Prepared(dict):
 
     def layer(self, key, make):
         """The layer with this key, which is made where there is none."""
-        if key not in self:
-            made = self.shared.get(key) if isinstance(key, OfConstants) else None
-            self[key] = make() if made is None else made
-            if isinstance(key, OfConstants):
-                self.shared[key] = self[key]
-        return self[key]
+        made = self.get(key)
+        if made is None:
+            of_constants = isinstance(key, OfConstants)
+            made = self.shared.get(key) if of_constants else None
+            made = self.setdefault(key, make() if made is None else made)  # of two threads that make one the first
+            if of_constants:
+                self.shared[key] = made
+        return made
