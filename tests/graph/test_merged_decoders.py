@@ -145,6 +145,24 @@ def test_back_and_on(rng):
     np.testing.assert_allclose(decoder(ids[:, 5:6]), expected[:, 5:6], rtol=0, atol=2e-4)
 
 
+@pytest.mark.parametrize("name", ["width", ""])
+def test_sizes_of_caches_that_no_input_says(rng, name):
+    """The first call makes them: later ones have them from it."""
+    proto, weights = merged()
+    for v in proto.graph.input[1:3]:
+        v.type.tensor_type.shape.dim[2].Clear()
+        v.type.tensor_type.shape.dim[2].dim_param = name
+    decoder, ids = fo.load_onnx(proto).decoder(), rng.integers(0, WORDS, (2, 9))
+    for text in ids, ids[:1]:
+        decoder.truncate()
+        expected = logits(weights, text)
+        np.testing.assert_allclose(decoder(text[:, :5]), expected[:, :5], rtol=0, atol=2e-4)
+        for i in range(5, 9):
+            np.testing.assert_allclose(decoder(text[:, i : i + 1]), expected[:, i : i + 1], rtol=0, atol=2e-4)
+    with pytest.raises(ValueError, match="the caches of the decoder have b 1, but it is 2 now"):
+        decoder(ids[:, :1])
+
+
 def test_branches_without_caches():
     proto = parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[n] x, bool c) => (float[n] y) '

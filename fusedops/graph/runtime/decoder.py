@@ -205,6 +205,9 @@ class Decoder:
             v = self._session.graph.inputs[i]
             shape = [n if isinstance(n, int) else sizes.get(n) for n in v.shape]
             shape[cache.axis] = self._tokens
+            if self._tokens:  # what no input says is as the first call made it
+                front, behind = self._around[i]
+                shape = [m if n is None else n for n, m in zip(shape, (*front, self._tokens, *behind), strict=True)]
             if None in shape:
                 raise ValueError(f"no input says how long axis {shape.index(None)} of {v} is")
             found[i] = tuple(shape[: cache.axis]), tuple(shape[cache.axis + 1 :])
