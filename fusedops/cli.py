@@ -140,7 +140,6 @@ def _parser():
     quantize.add_argument(
         "--calibration",
         choices=("mse", "minmax", "percentile"),
-        default="mse",
         help="how ranges follow from samples (default: mse, the lowest error)",
     )
     quantize.add_argument("--keep", action="append", default=[], metavar="NAME", help="a layer that stays float32")
@@ -148,7 +147,6 @@ def _parser():
         quantize.add_argument(
             option,
             type=float,
-            default=20.0,
             metavar="DB",
             help=f"least signal to noise of {of}, in decibels (default: 20)",
         )

@@ -442,10 +442,10 @@ class Model:
         samples: Iterable[Input | tuple[Input, ...] | list[Input] | Mapping[str, Input]] | None = None,
         *,
         weights: Literal["int4", "int8"] | None = None,
-        calibration: str | tuple[str, float] = "mse",
+        calibration: str | tuple[str, float] | None = None,
         keep: Sequence[str] = (),
-        layer_snr: float = 20.0,
-        snr: float = 20.0,
+        layer_snr: float | None = None,
+        snr: float | None = None,
         progress: Callable[[float], object] = lambda done: None,
     ) -> Model:
         """The network in int8 where that is predicted to be faster here, and exact enough on samples; or the weights
@@ -465,15 +465,15 @@ class Model:
             In place of samples. Products with constant weights keep them in so many bits, in blocks of 32 with a
             float32 scale each, the one of the least squared error; each block of a row is rounded to int8 as it comes.
             For language models, whose time is that of reading weights. `keep` is the one option for it.
-        calibration : str or tuple
-            How a range follows from what is seen: "mse", the lowest squared error in int8; "minmax", all of it;
-            "percentile" or ("percentile", 99.99), all but so much.
+        calibration : str or tuple, optional
+            How a range follows from what is seen: "mse", the lowest squared error in int8, which is the default;
+            "minmax", all of it; "percentile" or ("percentile", 99.99), all but so much.
         keep : tuple of str
             Names of layers that stay float32.
-        layer_snr, snr : float
+        layer_snr, snr : float, optional
             Least signal to noise in decibels, of the products of each layer that goes to int8, and of each output of
-            the network. 20 is noise of a tenth of the signal; of integers, such as labels, one in a hundred differs.
-            A result that is NaN or infinite without being so in float32 is all noise.
+            the network. 20, the default, is noise of a tenth of the signal; of integers, such as labels, one in a
+            hundred differs. A result that is NaN or infinite without being so in float32 is all noise.
         progress : callable
             Told what part is done.
 
@@ -526,7 +526,7 @@ class Model:
         if self.explain().quantized is not None or is_quantized(self._graph):
             raise ValueError("the network is quantised already: quantise the float32 network that it was made from")
         if weights is not None:
-            if options._replace(keep=()) != Options.of("mse", (), 20.0, 20.0):
+            if any(option is not None for option in (calibration, layer_snr, snr)):
                 raise TypeError("calibration, layer_snr and snr are about samples: weights= takes keep alone")
             graph, done = quantize_weights(self._graph, weights, options.keep)
             progress(1.0)

@@ -76,7 +76,7 @@ def test_arguments(rng):
         net.quantize([np.zeros((1, 96), np.float32)], weights="int4")
     with pytest.raises(ValueError, match="'int3', but must be one of 'int4', 'int8'"):
         net.quantize(weights="int3")
-    for option in dict(calibration="minmax"), dict(layer_snr=30), dict(snr=0):
+    for option in dict(calibration="minmax"), dict(calibration="mse"), dict(layer_snr=30), dict(snr=0), dict(snr=20):
         with pytest.raises(TypeError, match="about samples"):
             net.quantize(weights="int4", **option)
     done = []
@@ -148,6 +148,7 @@ def test_the_command_writes_a_network(folder, rng, weights, capsys):
         (["--weights", "int8", "--no-time"], "--no-time and --threads are of SAMPLES"),
         (["--weights", "int8", "--threads", "2"], "--no-time and --threads are of SAMPLES"),
         (["--weights", "int8", "--snr", "30"], "weights= takes keep alone"),
+        (["--weights", "int8", "--snr", "20"], "weights= takes keep alone"),
     ],
 )
 def test_the_command_tells_what_is_wrong(folder, arguments, told, capsys):

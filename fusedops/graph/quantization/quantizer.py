@@ -26,6 +26,7 @@ from . import calibration, choice, equalization
 from .insertion import Insertion, quantized_weights
 
 LAYERS = "Conv", "Linear"
+_SNR = 20.0  # decibels: noise of a tenth of the signal
 
 
 class Options(NamedTuple):
@@ -36,6 +37,9 @@ class Options(NamedTuple):
 
     @classmethod
     def of(cls, calibration_, keep, layer_snr, snr):
+        """The options as a user gives them, None for the default of one."""
+        calibration_ = "mse" if calibration_ is None else calibration_
+        layer_snr, snr = (_SNR if value is None else value for value in (layer_snr, snr))
         if isinstance(keep, str):
             raise TypeError(f"keep takes names of several nodes: pass ({keep!r},)")
         if not hasattr(keep, "__iter__"):
