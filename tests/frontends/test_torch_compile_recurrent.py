@@ -1,5 +1,7 @@
 """Recurrent layers in torch.compile(backend="fusedops"): whole, in all lengths, and for this backend alone."""
 
+import threading
+
 import pytest
 
 import fusedops as fo
@@ -7,7 +9,11 @@ import fusedops as fo
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch import nn
+from torch._dynamo.callback import callback_handler
 from torch._dynamo.utils import counters
+
+from fusedops.graph.frontends.torch import compile_recurrent, rnn_ops
+from fusedops.graph.frontends.torch.compile_recurrent import register
 
 
 @pytest.fixture(autouse=True)
@@ -97,3 +103,42 @@ def test_other_backends_and_gradients_keep_pytorchs_layers():
     compiled = torch.compile(module.train(), backend="fusedops")
     compiled(x)[0].sum().backward()
     assert module.layer.weight_ih_l0.grad.abs().sum() > 0
+
+
+def test_torch_jit_still_takes_recurrent_layers():
+    module, x = nn.Sequential(nn.LSTM(4, 4)).eval(), torch.randn(3, 2, 4)
+    with torch.no_grad():
+        torch.compile(module, backend="fusedops")(x)
+        scripted = torch.jit.script(module)
+        torch.testing.assert_close(scripted(x), module(x))
+    assert "aten::lstm" in str(scripted.inlined_graph)
+
+
+def test_an_export_in_another_thread_leaves_layers_whole():
+    module, x = Tagger(nn.GRU).eval(), torch.randn(2, 5, 6)
+    started, done = threading.Event(), threading.Event()
+
+    def export():
+        with rnn_ops.whole(torch):
+            started.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=export)
+    thread.start()
+    started.wait(60)
+    register.cache_clear()
+    compiled = torch.compile(module, backend=fo.graph.torch_backend)
+    done.set()
+    thread.join()
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-6)
+    (graph,) = fo.torch_report(compiled).graphs
+    assert not graph.eager and [p.operators[0] for p in graph.parts] == ["gru"]
+
+
+def test_layers_are_left_to_pytorch_where_dynamo_is_another(monkeypatch):
+    found = callback_handler.install_callbacks
+    monkeypatch.setattr(compile_recurrent, "callback", None)
+    register.cache_clear()
+    register(fo.graph.torch_backend)
+    assert callback_handler.install_callbacks is found

@@ -3,32 +3,39 @@ unroll them; while it makes a graph for this backend it is, and finds operators 
 
 import contextlib
 import inspect
+from functools import cache
+from typing import Any
 
 import torch
-from torch._dynamo.callback import callback_handler
 
-from .rnn_ops import Functions
+from .rnn_ops import whole
+
+try:
+    from torch._dynamo import callback
+except ImportError:  # another version of torch
+    callback = None  # type: ignore[assignment]
 
 
+@cache
 def register(backend):
-    """Lets graphs for `backend` have recurrent layers, once; for other backends nothing changes."""
-    rnn = torch.nn.modules.rnn
-    if isinstance(rnn._VF, Functions):
+    """Lets graphs for `backend` have recurrent layers, once; for other backends nothing changes. PyTorch keeps the
+    layers where its version has not what this takes."""
+    config = torch._dynamo.config
+    handler: Any = getattr(callback, "callback_handler", None)
+    if not hasattr(handler, "install_callbacks") or not hasattr(config, "allow_rnn"):
         return
-    around = callback_handler.install_callbacks  # of each graph; callbacks would be forgotten by torch._dynamo.reset
-
-    @torch._dynamo.assume_constant_result
-    def ours():
-        return _is_for(backend)
+    around = handler.install_callbacks  # of each graph; callbacks would be forgotten by torch._dynamo.reset
 
     @contextlib.contextmanager
     def allowed(*args, **given):
-        config = torch._dynamo.config
-        with config.patch(allow_rnn=config.allow_rnn or _is_for(backend)), around(*args, **given):
+        with contextlib.ExitStack() as stack:
+            if _is_for(backend):
+                stack.enter_context(whole(torch))
+                stack.enter_context(config.patch(allow_rnn=True))
+            stack.enter_context(around(*args, **given))
             yield
 
-    rnn._VF = Functions(torch, rnn._VF, lambda: torch.compiler.is_dynamo_compiling() and ours())
-    callback_handler.install_callbacks = allowed
+    handler.install_callbacks = allowed
 
 
 def _is_for(backend):
