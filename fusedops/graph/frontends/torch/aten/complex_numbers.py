@@ -267,12 +267,12 @@ def _same(p, x, *_, **__):
 
 
 _MOVING = (
-    "view", "_unsafe_view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "unsqueeze", "squeeze", "expand",
-    "expand_as", "broadcast_to", "split", "split_with_sizes", "chunk", "unsafe_chunk", "unsafe_split", "transpose", "t",
-    "swapaxes", "permute", "movedim", "repeat", "cat", "concat", "stack", "unbind", "select", "slice", "narrow",
-    "slice_scatter", "select_scatter", "constant_pad_nd", "flip", "roll", "index", "index_select", "gather", "index_put",
-    "zeros", "ones", "zeros_like", "new_zeros", "empty", "empty_like", "where", "masked_fill", "copy", "fill", "neg",
-    "sum", "mean", "cumsum", "diagonal", "tril", "triu",
+    "view", "_unsafe_view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "unsqueeze", "squeeze",
+    "expand", "expand_as", "broadcast_to", "split", "split_with_sizes", "chunk", "unsafe_chunk", "unsafe_split",
+    "transpose", "t", "swapaxes", "permute", "movedim", "repeat", "cat", "concat", "stack", "unbind", "select", "slice",
+    "narrow", "slice_scatter", "select_scatter", "constant_pad_nd", "flip", "roll", "index", "index_select", "gather",
+    "index_put", "zeros", "ones", "zeros_like", "new_zeros", "empty", "empty_like", "where", "masked_fill", "copy",
+    "fill", "neg", "sum", "mean", "cumsum", "diagonal", "tril", "triu",
 )  # fmt: skip
 READERS = {
     f"complex {name}": reader
