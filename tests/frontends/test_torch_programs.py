@@ -233,6 +233,8 @@ ALGEBRA = {
     "Cholesky, upper": lambda x: LINALG.cholesky(_spd(x), upper=True),
     "Cholesky, solved": lambda x: torch.cholesky_solve(x, LINALG.cholesky(_spd(x))),
     "Cholesky, inverted": lambda x: torch.cholesky_inverse(LINALG.cholesky(_spd(x), upper=True), upper=True),
+    "Cholesky, solved by a triangle": lambda x: torch.cholesky_solve(x, x + 3 * torch.eye(4)),
+    "Cholesky, inverted by a triangle": lambda x: torch.cholesky_inverse(x + 3 * torch.eye(4), upper=True),
     "pseudo-inverse": lambda x: LINALG.pinv(x[:, :3]),
     "pseudo-inverse, cut": lambda x: LINALG.pinv(_spd(x), rtol=0.2, hermitian=True),
     "eigenvalues": lambda x: LINALG.eigvalsh(_spd(x)),

@@ -68,9 +68,10 @@ def _cholesky(p, x, upper=False):
     return _own(p, "Cholesky", x, upper=int(upper))
 
 
-def _of_factor(p, factor, upper):
-    """The matrix whose Cholesky factor this is."""
-    other = _transposed(p, factor, factor.ndim)
+def _of_factor(p, x, upper):
+    """The matrix whose Cholesky factor is a triangle of this."""
+    factor = p.op("Trilu", x, upper=int(upper))
+    other = _transposed(p, factor, x.ndim)
     return p.op("MatMul", other, factor) if upper else p.op("MatMul", factor, other)
 
 
