@@ -224,7 +224,8 @@ ALGEBRA = {
     "solve": lambda x: LINALG.solve(x, x @ x),
     "solve for several by one": lambda x: LINALG.solve(x[0], x),
     "solve from the right": lambda x: LINALG.solve(x, x @ x, left=False),
-    "solve, and whether": lambda x: LINALG.solve_ex(x, x),
+    "solve, and whether": lambda x: LINALG.solve_ex(x, x, check_errors=True),
+    "solve, without whether": lambda x: LINALG.solve_ex(x, x)[0],
     "triangles": lambda x: LINALG.solve_triangular(x.tril() + 3 * torch.eye(4), x, upper=False),
     "triangles of ones": lambda x: LINALG.solve_triangular(x, x, upper=True, unitriangular=True),
     "a triangle of ones": lambda x: LINALG.solve_triangular(x[0], x[1], upper=False, unitriangular=True),
@@ -284,3 +285,9 @@ def test_matrices_that_have_no_result(function, words):
 def test_a_cut_that_is_absolute():
     with pytest.raises(ValueError, match="pinv with rtol alone"):
         fo.from_torch(Module(lambda layer, x: LINALG.pinv(x, atol=0.1, rtol=0.1)), SPD)
+
+
+@pytest.mark.parametrize("function", [LINALG.cholesky_ex, LINALG.inv_ex, lambda x: LINALG.solve_ex(x, x)])
+def test_whether_matrices_have_results_is_refused(function):
+    with pytest.raises(ValueError, match="check_errors=True"):
+        fo.from_torch(Module(lambda layer, x: function(x)), SPD)

@@ -23,9 +23,12 @@ def _inverse(p, x):
 
 
 def _with_info(read):
-    """An operator that also says, by 0, that it succeeded: an error says so otherwise."""
+    """An operator that also says by 0 that it succeeded: it raises an error otherwise."""
 
     def both(p, x, check_errors=False, **given):
+        last = len(p.made) - 1
+        if not check_errors and any(reader.args[1] == last and reader.users for reader in p.fx_node.users):
+            raise Unsupported("fusedops does not say in numbers which matrices have no result: pass check_errors=True")
         info = p.op("Expand", p.torch.tensor(0, dtype=p.torch.int32), p.shape(p.made[-1].shape))
         return [read(p, x, **given), *[None] * (len(p.made) - 2), info]
 
