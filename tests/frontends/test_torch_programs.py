@@ -229,6 +229,8 @@ ALGEBRA = {
     "triangles": lambda x: LINALG.solve_triangular(x.tril() + 3 * torch.eye(4), x, upper=False),
     "triangles of ones": lambda x: LINALG.solve_triangular(x, x, upper=True, unitriangular=True),
     "a triangle of ones": lambda x: LINALG.solve_triangular(x[0], x[1], upper=False, unitriangular=True),
+    "triangles from the right": lambda x: LINALG.solve_triangular(_spd(x), x[:, :3], upper=True, left=False),
+    "triangles for several by one": lambda x: LINALG.solve_triangular(_spd(x[0]), x, upper=False),
     "triangles as before": lambda x: torch.triangular_solve(x, _spd(x), transpose=True)[0],
     "Cholesky": lambda x: LINALG.cholesky(_spd(x)),
     "Cholesky, upper": lambda x: LINALG.cholesky(_spd(x), upper=True),
@@ -280,6 +282,14 @@ def test_matrices_that_have_no_result(function, words):
     net = fo.from_torch(Module(lambda layer, x: function(x)), SPD @ SPD.mT)
     with pytest.raises(ValueError, match=words):
         net(np.zeros((2, 4, 4), np.float32))
+
+
+@pytest.mark.parametrize("upper", [True, False])
+def test_a_zero_on_the_diagonal_of_a_triangle_gives_infinities(upper):
+    net = fo.from_torch(Module(lambda layer, x: LINALG.solve_triangular(x, x[:, :1].exp(), upper=upper)), SPD[0])
+    x = torch.ones(4, 4)
+    x[2, 2] = 0
+    np.testing.assert_array_equal(net(x.numpy()), LINALG.solve_triangular(x, x[:, :1].exp(), upper=upper).numpy())
 
 
 def test_a_cut_that_is_absolute():

@@ -63,6 +63,23 @@ def _solve_shape(node, a, b):
     return (*broadcast_shapes(a.shape[:-2], b.shape[:-columns]), *b.shape[-columns:])
 
 
+def _solve_triangular(node, a, b):
+    """As _solve, of a triangle of a, by substitution: a zero on the diagonal gives infinities, as in LAPACK; `unit`:
+    the diagonal is of ones."""
+    upper = bool(node.attrs["upper"])
+    if not node.attrs["left"]:
+        a, b, upper = a.swapaxes(-1, -2), b.swapaxes(-1, -2), not upper
+    n = a.shape[-1]
+    x = np.array(np.broadcast_to(b, (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *b.shape[-2:])))
+    with np.errstate(all="ignore"):
+        for i in reversed(range(n)) if upper else range(n):
+            if not node.attrs["unit"]:
+                x[..., i, :] /= a[..., i, i, np.newaxis]
+            rest = slice(i) if upper else slice(i + 1, n)
+            x[..., rest, :] -= a[..., rest, i, np.newaxis] * x[..., i, np.newaxis, :]
+    return x if node.attrs["left"] else x.swapaxes(-1, -2)
+
+
 def _cholesky(node, x):
     found = np.linalg.cholesky(x)
     return found.swapaxes(-1, -2) if node.attrs.get("upper") else found
@@ -186,6 +203,7 @@ RECORDS = {
         _in_float64(_singular_decomposition), Inference(_singular_shapes), _BATCHED, None
     ),
     "Solve": Operator(_in_float64(_solve), Inference(_solve_shape), _BATCHED, None),
+    "SolveTriangular": Operator(_in_float64(_solve_triangular), Inference(_solve_shape), _BATCHED, None),
     "SymmetricEigen": Operator(
         _in_float64(_symmetric_eigen), Inference(lambda node, x: [x.shape[:-1], _square(node, x)]), _BATCHED, None
     ),

@@ -44,23 +44,13 @@ def _solve(p, x, B, left=True):
     return _own(p, "Solve", x, B, left=int(left), vector=int(vector))
 
 
-def _triangle(p, x, upper, unit):
-    """A triangle of a matrix, with ones on its diagonal where they are meant."""
-    if not unit:
-        return p.op("Trilu", x, upper=int(upper))
-    one = x if x.ndim == 2 else p.op("ReduceSum", x, list(range(x.ndim - 2)), keepdims=0)
-    rest = p.op("Trilu", x, p.number(1 if upper else -1, np.int64), upper=int(upper))
-    return p.op("Add", rest, p.op("EyeLike", one))
-
-
 def _solve_triangular(p, x, B, *, upper, left=True, unitriangular=False):
-    return _own(p, "Solve", _triangle(p, x, upper, unitriangular), B, left=int(left))
+    return _own(p, "SolveTriangular", x, B, upper=int(upper), left=int(left), unit=int(unitriangular))
 
 
 def _old_triangular(p, x, A, upper=True, transpose=False, unitriangular=False):
-    triangle = _triangle(p, A, upper, unitriangular)
-    triangle = _transposed(p, triangle, A.ndim) if transpose else triangle
-    return [_own(p, "Solve", triangle, x), A]
+    matrix = _transposed(p, A, A.ndim) if transpose else A
+    return [_solve_triangular(p, matrix, x, upper=upper != transpose, unitriangular=unitriangular), A]
 
 
 def _transposed(p, x, ndim):
