@@ -255,6 +255,11 @@ ALGEBRA = {
     "sums of exponentials": lambda x: x.logcumsumexp(2),
     "median of numbers": lambda x: _holes(x).nanmedian(),
     "median of numbers of rows": lambda x: torch.nanmedian(_holes(x).clamp_min(-9), 1),
+    "medians of one number": lambda x: [
+        *torch.nanmedian(x.sum(), 0),
+        *torch.median(x.sum(), 0, keepdim=True),
+        *torch.kthvalue(x.sum(), 1),
+    ],
     "distance of all": lambda x: torch.dist(x, 2 * x, 3),
     "signs": lambda x: torch.copysign(x, torch.tensor([-0.0, 0.0, -2.0, float("inf")])),
     "powers of two": lambda x: torch.ldexp(x, torch.tensor([-3, 0, 2, 5])),

@@ -132,10 +132,18 @@ def _accumulated(function):
     return read
 
 
+def _row(p, x, dim):
+    """What a median along an axis, or of all, is taken of, and along which axis."""
+    return (p.op("Reshape", x, [-1]), 0) if dim is None or x.ndim == 0 else (x, dim % x.ndim)
+
+
+def _without(p, found, x, axis, keepdim):
+    return found if keepdim and x.ndim else [p.op("Squeeze", v, [axis]) for v in found]
+
+
 def _nan_median(p, x, dim=None, keepdim=False):
-    flat, axis = (p.op("Reshape", x, [-1]), 0) if dim is None else (x, dim % max(x.ndim, 1))
-    found = _own(p, "NanMedian", flat, count=2, axis=axis)
-    found = found if keepdim else [p.op("Squeeze", v, [axis]) for v in found]
+    row, axis = _row(p, x, dim)
+    found = _without(p, _own(p, "NanMedian", row, count=2, axis=axis), x, axis, keepdim)
     return found[0] if dim is None else found
 
 
@@ -171,23 +179,18 @@ def _smallest(p, x, dim, k):
     return [p.op("Gather", v, np.array([-1]), axis=dim) for v in found]
 
 
-def _reduced(p, x, dim, keepdim, k):
-    found = _smallest(p, x, dim, k)
-    return found if keepdim else [p.op("Squeeze", v, [dim]) for v in found]
-
-
 def _median(p, x, dim=None, keepdim=False):
     """The lower one of an even number."""
-    flat = x if dim is not None else p.op("Reshape", x, [-1])
-    axis = dim % max(x.ndim, 1) if dim is not None else 0
-    n = p.op("Squeeze", p.op("Shape", flat, start=axis, end=axis + 1), [0])
+    row, axis = _row(p, x, dim)
+    n = p.op("Squeeze", p.op("Shape", row, start=axis, end=axis + 1), [0])
     k = p.op("Div", p.op("Add", n, p.torch.tensor(1)), p.torch.tensor(2))
-    found = _reduced(p, flat, axis, keepdim, k)
-    return found if dim is not None else found[0]
+    found = _without(p, _smallest(p, row, axis, k), x, axis, keepdim)
+    return found[0] if dim is None else found
 
 
 def _kth(p, x, k, dim=-1, keepdim=False):
-    return _reduced(p, x, dim % max(x.ndim, 1), keepdim, p.number(p.size(k), np.int64))
+    row, axis = _row(p, x, dim)
+    return _without(p, _smallest(p, row, axis, p.number(p.size(k), np.int64)), x, axis, keepdim)
 
 
 def _bucketize(p, x, boundaries, out_int32=False, right=False):
