@@ -250,6 +250,7 @@ ALGEBRA = {
     "logarithm of positive determinants": lambda x: torch.logdet(_spd(x)),
     "exponentials": lambda x: LINALG.matrix_exp(3 * x),
     "products": lambda x: x.cumprod(1),
+    "products and sums of one number": lambda x: [x.sum().cumprod(0), x.sum().cumsum(0)],
     "largest so far": lambda x: x.round().cummax(-1),
     "smallest so far": lambda x: x.cummin(1),
     "sums of exponentials": lambda x: x.logcumsumexp(2),

@@ -125,7 +125,7 @@ def _least(rows, columns):
 
 # ---- along an axis
 
-_FUNCTIONS = {"mul": np.multiply, "max": np.maximum, "min": np.minimum, "logsumexp": np.logaddexp}
+_FUNCTIONS = {"max": np.maximum, "min": np.minimum, "logsumexp": np.logaddexp}
 
 
 def _accumulated(node, x):

@@ -222,7 +222,6 @@ READERS = {
     "cholesky_solve": _cholesky_solve,
     "cummax": _accumulated("max"),
     "cummin": _accumulated("min"),
-    "cumprod": _accumulated("mul"),
     "dist": _distance_of_all,
     "inverse": _inverse,
     "kthvalue": _kth,

@@ -130,8 +130,12 @@ def _arg_sort(p, x, dim=-1, descending=False, stable=False):
     return _sort(p, x, dim, descending)[1]
 
 
-def _cumsum(p, x, dim, dtype=None):
-    return p.op("CumSum", p.cast(x, p.made.dtype), p.number(axis(x, dim), np.int64))
+def _cumulative(op):
+    def read(p, x, dim, dtype=None):
+        terms = p.cast(x, p.made.dtype)
+        return p.op(op, terms, p.number(axis(x, dim), np.int64)) if x.ndim else terms
+
+    return read
 
 
 READERS = {
@@ -162,5 +166,6 @@ READERS = {
     "sort": _sort,
     "argsort": _arg_sort,
     "msort": lambda p, x: _sort(p, x, 0)[0],
-    "cumsum": _cumsum,
+    "cumprod": _cumulative("CumProd"),
+    "cumsum": _cumulative("CumSum"),
 }
