@@ -268,6 +268,9 @@ def __getattr__(name: str) -> Any:
     """`torch_backend`, the entry point by which torch.compile finds it, before it makes the first graph."""
     if name != "torch_backend":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .frontends.torch.nn_layers import import_torch
+
+    import_torch("torch.compile's backend")
     from .frontends.torch.compile_recurrent import register
 
     register(_torch_backend)

@@ -145,6 +145,12 @@ def test_a_missing_extra_is_named(module, arguments, monkeypatch, capsys):
     assert f"bench needs {module.split('.')[0]}: pip install -e '.[bench]'" in capsys.readouterr().err
 
 
+def test_the_backend_of_torch_compile_names_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match=r"torch.compile's backend needs PyTorch: pip install -e '.\[torch\]'"):
+        fo.graph.torch_backend  # noqa: B018
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -7,11 +7,11 @@ import numpy as np
 from .... import extras, layers, multihead, recurrent
 
 
-def import_torch():
+def import_torch(what="from_torch"):
     try:
         import torch
     except ImportError:
-        raise ImportError(f"from_torch needs PyTorch: {extras.command('torch')}") from None
+        raise ImportError(f"{what} needs PyTorch: {extras.command('torch')}") from None
     return torch
 
 
