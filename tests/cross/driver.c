@@ -285,10 +285,36 @@ static fo_status matmul(const test_case *t) { /* m n k ym yn am ak bk bn, axes; 
 /* heads kv_heads t s d dv causal, strides of the mask; q k v mask; heads are side by side in q and y */
 static fo_status attention(const test_case *t) {
     const ptrdiff_t *i = t->i, d = i[4], dv = i[5], none[] = {0};
-    return fo_attention(&(fo_attention_args){
-        axes(none), axes(none), i[0],     i[1],     i[2], i[3],          d,    dv, dv,   i[0] * dv, 1,    d,
-        i[0] * d,   1,          i[3] * d, d,        1,    i[3] * dv,     dv,   1,  i[7], i[8],      i[9], t->y[0],
-        t->in[0],   t->in[1],   t->in[2], t->in[3], NULL, t->scalars[2], i[6], 0,  0,    0,         NULL, 0});
+    return fo_attention(&(fo_attention_args){.rows = axes(none),
+                                             .keys = axes(none),
+                                             .heads = i[0],
+                                             .kv_heads = i[1],
+                                             .t = i[2],
+                                             .s = i[3],
+                                             .d = d,
+                                             .dv = dv,
+                                             .yh = dv,
+                                             .yt = i[0] * dv,
+                                             .yd = 1,
+                                             .qh = d,
+                                             .qt = i[0] * d,
+                                             .qd = 1,
+                                             .kh = i[3] * d,
+                                             .ks = d,
+                                             .kd = 1,
+                                             .vh = i[3] * dv,
+                                             .vs = dv,
+                                             .vd = 1,
+                                             .mh = i[7],
+                                             .mt = i[8],
+                                             .ms = i[9],
+                                             .y = t->y[0],
+                                             .q = t->in[0],
+                                             .k = t->in[1],
+                                             .v = t->in[2],
+                                             .added = t->in[3],
+                                             .scale = t->scalars[2],
+                                             .causal = i[6]});
 }
 
 /* Bytes come as the bits of floats, and the last integer says whether they are int8. x has zero point 100, or as much

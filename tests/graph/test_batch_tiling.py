@@ -39,7 +39,7 @@ def network(body, constants=""):
     return parse_model(f"{head} {constants} {{ {body} }}")
 
 
-@pytest.mark.parametrize("nbytes", [1, 100_000])
+@pytest.mark.parametrize("nbytes", [pytest.param(1, marks=pytest.mark.thorough), 100_000])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_bits_and_memory(name, nbytes, threads, monkeypatch):
     net, x, expected = fused(name)

@@ -33,6 +33,7 @@ def traced(make):
         tracemalloc.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("op", ["Expand", "Tile"])
 def test_a_constant_that_is_spread_is_not_stored(rng, op):
     proto = parse_model(f"{HEAD} g (float[1, 500] x) => (float[4000, 500] y) <{SPREAD[op]}  y = Add(e, x) }}")
@@ -129,7 +130,7 @@ def test_weights_in_files_are_mapped(rng, tmp_path, inline):
     assert model.benchmark(x, number=1, repeat=1)
 
 
-@pytest.mark.parametrize("shift", range(4))
+@pytest.mark.parametrize("shift", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 2, 3))])
 def test_a_tied_embedding_is_packed_once(rng, tmp_path, shift):
     """The table of words that is also the last product: read where it lies in the file, and packed for the product."""
     words, width = 30000, 160  # 19 MB
