@@ -4,6 +4,15 @@ import mmap
 
 import numpy as np
 
+_LARGE = 31 << 20  # below the largest block that glibc learns from
+
+
+def mapped_file(f):
+    """A file in memory. Until a large array was freed, glibc gives all that is freed back to the system, and results of
+    each call are pages new from there: a process that reads its weights frees one, this one has none but here."""
+    np.empty(_LARGE, np.uint8)
+    return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+
 
 def is_odd(a):
     """Whether elements stand one after the other at odd addresses."""

@@ -3,12 +3,12 @@
 import contextlib
 import functools
 import math
-import mmap
 import os
 
 import numpy as np
 
 from .... import extras
+from ....mapped import mapped_file
 from ...operators import early_onnx
 from . import inline_weights, records
 
@@ -68,7 +68,7 @@ def contents(path):
     with open(path, "rb") as f:
         if os.fstat(f.fileno()).st_size < MAPPED:
             return f.read()
-        return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        return mapped_file(f)
 
 
 @contextlib.contextmanager
