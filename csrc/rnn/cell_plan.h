@@ -75,4 +75,16 @@ static inline void *fo_cell_zeros(ptrdiff_t count, size_t each, bool *failed) {
     return p;
 }
 
+/* The kernel's arguments for rows i .. i+m-1 of blocks from .. to-1. */
+static inline fo_step_args fo_step_part(const fo_step_args *g, ptrdiff_t i, ptrdiff_t m, ptrdiff_t from, ptrdiff_t to) {
+    fo_step_args part = *g;
+    part.m = m, part.from = from, part.to = to;
+    part.h += i * g->ldh, part.h_out += i * g->ldho;
+    if (g->c) part.c += i * g->ldc;
+    if (g->c_out) part.c_out += i * g->ldco;
+    if (g->old) part.old += i * g->ldold;
+    if (g->y) part.y += i * g->ldy;
+    return part;
+}
+
 #endif

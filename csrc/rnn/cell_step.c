@@ -41,71 +41,66 @@ static bool has_usual(const fo_cell *cell) {
     return s->act.kind == FO_TANH && s->gate.kind == FO_SIGMOID && s->out.kind == FO_TANH;
 }
 
-fo_step_args fo_step_part(const fo_step_args *g, ptrdiff_t i, ptrdiff_t m, ptrdiff_t from, ptrdiff_t to) {
-    fo_step_args part = *g;
-    part.m = m, part.from = from, part.to = to;
-    part.h += i * g->ldh, part.h_out += i * g->ldho;
-    if (g->c) part.c += i * g->ldc;
-    if (g->c_out) part.c_out += i * g->ldco;
-    if (g->old) part.old += i * g->ldold;
-    if (g->y) part.y += i * g->ldy;
-    return part;
+/* What the kernel takes for stage i, but for the blocks of a member. */
+static fo_step_args stage_args(const fo_cell *cell, const step_job *job, int i) {
+    const fo_cell_io *io = &job->io;
+    const ptrdiff_t hidden = cell->s.hidden, inputs = cell->s.inputs, outputs = cell->s.outputs;
+    const step_stage *stage = &cell->stage[i];
+    const float *sums = job->sums[i];
+    float *z = job->between + job->m * hidden;
+    fo_step_args g = {.kind = stage->kind,
+                      .gates = stage->gates,
+                      .backwards = job->backwards,
+                      .m = job->m,
+                      .hidden = hidden,
+                      .x = io->x,
+                      .ldx = io->ldx,
+                      .kx = sums ? 0 : inputs,
+                      .h = io->h,
+                      .ldh = io->ldh,
+                      .kh = cell->of_h ? 0 : outputs,
+                      .wx = stage->wx,
+                      .wh = stage->wh,
+                      .w_type = cell->type,
+                      .start = sums ? sums : stage->bias,
+                      .lds = sums ? stage->lds : 0,
+                      .bias_n = cell->bias_n,
+                      .c = io->c,
+                      .ldc = io->ldc,
+                      .c_out = io->c_out,
+                      .ldco = io->ldco,
+                      .h_out = io->h_out,
+                      .ldho = io->ldho,
+                      .y = job->y,
+                      .ldy = job->ldy,
+                      .peephole = cell->peephole,
+                      .act = cell->s.act,
+                      .gate = cell->s.gate,
+                      .out = cell->s.out,
+                      .usual = has_usual(cell),
+                      .clip = cell->s.clip,
+                      .cell_clip = cell->s.cell_clip};
+    if (cell->projects || stage->kind == FO_STEP_GRU_RESET) {
+        g.h_out = job->between, g.ldho = hidden, g.y = NULL;
+        if (stage->kind == FO_STEP_GRU_RESET) g.c_out = z, g.ldco = hidden;
+    } else if (stage->kind == FO_STEP_GRU_NEW) {
+        g.old = io->h, g.ldold = io->ldh, g.h = job->between, g.ldh = hidden, g.c = z, g.ldc = hidden;
+    }
+    return g;
 }
 
 void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at) {
-    const fo_kernels *kn = cell->kn;
-    const fo_cell_io *io = &job->io;
-    const ptrdiff_t hidden = cell->s.hidden, inputs = cell->s.inputs, outputs = cell->s.outputs;
     for (int i = 0; i < cell->stages; i++) {
         const step_stage *stage = &cell->stage[i];
-        const float *sums = job->sums[i];
-        fo_step_args g = {.kind = stage->kind,
-                          .gates = stage->gates,
-                          .backwards = job->backwards,
-                          .m = job->m,
-                          .hidden = hidden,
-                          .x = io->x,
-                          .ldx = io->ldx,
-                          .kx = sums ? 0 : inputs,
-                          .h = io->h,
-                          .ldh = io->ldh,
-                          .kh = cell->of_h ? 0 : outputs,
-                          .wx = stage->wx,
-                          .wh = stage->wh,
-                          .w_type = cell->type,
-                          .start = sums ? sums : stage->bias,
-                          .lds = sums ? stage->lds : 0,
-                          .bias_n = cell->bias_n,
-                          .c = io->c,
-                          .ldc = io->ldc,
-                          .c_out = io->c_out,
-                          .ldco = io->ldco,
-                          .h_out = io->h_out,
-                          .ldho = io->ldho,
-                          .y = job->y,
-                          .ldy = job->ldy,
-                          .peephole = cell->peephole,
-                          .act = cell->s.act,
-                          .gate = cell->s.gate,
-                          .out = cell->s.out,
-                          .usual = has_usual(cell),
-                          .clip = cell->s.clip,
-                          .cell_clip = cell->s.cell_clip};
-        float *z = job->between + job->m * hidden;
-        if (cell->projects || stage->kind == FO_STEP_GRU_RESET) {
-            g.h_out = job->between, g.ldho = hidden, g.y = NULL;
-            if (stage->kind == FO_STEP_GRU_RESET) g.c_out = z, g.ldco = hidden;
-        } else if (stage->kind == FO_STEP_GRU_NEW) {
-            fo_barrier_wait(at->barrier, at->members);
-            g.old = io->h, g.ldold = io->ldh, g.h = job->between, g.ldh = hidden, g.c = z, g.ldc = hidden;
-        }
+        fo_step_args g = stage_args(cell, job, i);
+        if (stage->kind == FO_STEP_GRU_NEW) fo_barrier_wait(at->barrier, at->members);
         fo_cell_share(at, cell->blocks, cell->together, &g.from, &g.to);
         if (cell->type == FO_BF16)
             fo_cell_rounded_stage(cell, stage, job, &g);
         else if (cell->s.lends)
             fo_cell_lent_stage(cell, stage, job, &g);
         else
-            kn->step(&g);
+            cell->kn->step(&g);
     }
     if (cell->projects) {
         fo_barrier_wait(at->barrier, at->members);

@@ -11,9 +11,6 @@ void fo_cell_share(const team_place *at, ptrdiff_t all, ptrdiff_t together, ptrd
  * have. */
 void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at);
 
-/* The kernel's arguments for rows i .. i+m-1 of blocks from .. to-1. */
-fo_step_args fo_step_part(const fo_step_args *g, ptrdiff_t i, ptrdiff_t m, ptrdiff_t from, ptrdiff_t to);
-
 /* Floats of `between` for m rows. */
 ptrdiff_t fo_cell_between(const fo_cell *cell, ptrdiff_t m);
 

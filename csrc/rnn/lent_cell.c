@@ -5,8 +5,6 @@
  */
 #include "lent_cell.h"
 
-#include "cell_step.h"
-
 ptrdiff_t fo_cell_lent(const fo_cell *cell) {
     ptrdiff_t columns = 0;
     for (int i = 0; i < cell->stages; i++) columns = max_(columns, cell->stage[i].columns);

@@ -3,8 +3,6 @@
  * cache. Each member of a team rounds what it makes of h', for the next step of all. */
 #include "rounded_cell.h"
 
-#include "cell_step.h"
-
 /* The stage's columns of rows of `each` bytes a unit, gate by gate; of zeros where `from` is NULL. */
 static void *interleaved(const fo_cell *cell, const step_stage *stage, const void *from, size_t each) {
     const ptrdiff_t vl = cell->kn->vl, hidden = cell->s.hidden;
