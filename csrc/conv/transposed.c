@@ -166,7 +166,7 @@ static fo_image phase_image(const fo_image *y, const fo_conv2d_shape *s, phase_s
                       .sw = y->sw * s->sw};
 }
 
-/* Where a phase lies in x and y, and the size of its convolution. */
+/* Where a phase is in x and y, and the size of its convolution. */
 typedef struct {
     phase_span rows, columns;
     fo_conv2d_size size;

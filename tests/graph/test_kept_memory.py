@@ -120,8 +120,8 @@ def test_weights_in_files_are_mapped(rng, tmp_path, inline):
     proto = parse_model(f"{HEAD} g (float[n, {n}] x) => (float[n, {n}] y) {{ h = MatMul(x, w)  y = Add(h, b) }}")
     w, b = rng.standard_normal((n, n)).astype(np.float32), rng.standard_normal(n).astype(np.float32)
     proto.graph.initializer.extend([numpy_helper.from_array(w, "w"), numpy_helper.from_array(b, "b")])
-    apart = {} if inline else dict(save_as_external_data=True, location="net.data", size_threshold=0)
-    onnx.save_model(proto, tmp_path / "net.onnx", **apart)
+    options = {} if inline else dict(save_as_external_data=True, location="net.data", size_threshold=0)
+    onnx.save_model(proto, tmp_path / "net.onnx", **options)
     model, x = fo.load_onnx(tmp_path / "net.onnx"), rng.standard_normal((3, n)).astype(np.float32)
     np.testing.assert_allclose(model(x), x @ w.astype(np.float64) + b, rtol=0, atol=2e-3)
     assert resident(tmp_path) < 3000  # of 19000: they are packed

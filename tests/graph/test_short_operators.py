@@ -65,8 +65,8 @@ def test_rows_over_their_norms(isa, rng, p, axis):
     expected = np.divide(wide, norm, out=np.zeros_like(wide), where=norm != 0)
     np.testing.assert_allclose(model(x), expected, rtol=1e-6, atol=1e-7)
     assert "computed by NumPy" not in str(model.explain())
-    turned = np.ascontiguousarray(x.T).T
-    np.testing.assert_array_equal(model(turned), model(x))
+    transposed = np.ascontiguousarray(x.T).T
+    np.testing.assert_array_equal(model(transposed), model(x))
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 64, 1000])

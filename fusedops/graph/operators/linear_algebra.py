@@ -1,4 +1,4 @@
-"""Matrices that are inverted, solved or taken apart, what adds up along an axis, places in sorted rows: by NumPy."""
+"""Inverses, solutions and decompositions of matrices, what adds up along an axis, places in sorted rows: by NumPy."""
 
 from typing import Literal
 

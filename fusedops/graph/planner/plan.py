@@ -138,7 +138,7 @@ class SymbolicPlan:
         self.steps, self.blocks = mbconv.find(builder)
         self.report = []
         if bfloat16:
-            self.steps, self.blocks, self.report = precision.apart(builder, self.steps, self.blocks)
+            self.steps, self.blocks, self.report = precision.layer_by_layer(builder, self.steps, self.blocks)
         if not env.given:  # one plan alone
             numbers = mbconv.numbered(self.blocks, self.steps, env, {})
             idle, outcomes = mbconv.take(numbers, np.array(env.values, np.int64), len(self.steps))

@@ -58,7 +58,7 @@ def _layers(builder, steps):
     return report
 
 
-def apart(builder, steps, blocks):
+def layer_by_layer(builder, steps, blocks):
     """(steps, blocks, report) without the blocks whose layers, one after the other, are clearly faster in bfloat16."""
     kept, left, report = [], set(), []
     for block in blocks:

@@ -9,7 +9,7 @@ OWN = "\0"  # the location of data in the model's own bytes: no file has that na
 LARGE = 1 << 16  # bytes of data that are worth it
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 _DATA = "raw_data"
-_INSIDE = {  # where data lies: the numbers of fields in onnx.proto
+_INSIDE = {  # where data is: the numbers of fields in onnx.proto
     "ModelProto": {7: "GraphProto", 25: "FunctionProto"},
     "GraphProto": {1: "NodeProto", 5: "TensorProto"},
     "FunctionProto": {7: "NodeProto"},
@@ -96,7 +96,7 @@ def _field(number, content):
 
 
 def _reference(offset, length):
-    """The fields of a tensor that say where its data lies."""
+    """The fields of a tensor that say where its data is."""
     entries = {"location": OWN, "offset": offset, "length": length}
     pairs = (_field(1, key.encode()) + _field(2, str(value).encode()) for key, value in entries.items())
     place = _varint(_DATA_LOCATION << 3 | _VARINT) + _varint(_EXTERNAL)

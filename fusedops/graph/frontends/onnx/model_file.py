@@ -153,7 +153,7 @@ def _outside(onnx, model, path, own):
 
 
 def read_outside(onnx, tensor, files, dtype=None):
-    """The data of a tensor that lies in `files`: as an array where its dtype is that of an element, else as bytes. A
+    """The data of a tensor, which is in `files`: as an array where its dtype is that of an element, else as bytes. A
     message has room for 2 GB; such an array is a view, which may have its elements at odd addresses."""
     info = onnx.external_data_helper.ExternalDataInfo(tensor)
     data, offset = files[info.location], info.offset or 0

@@ -116,8 +116,8 @@ def _attention(m, **options):
             "from_torch(module, example_inputs)"
         )
     alike = m.in_proj_weight is not None
-    apart = m.q_proj_weight, m.k_proj_weight, m.v_proj_weight
-    q, k, v = np.split(_array(m.in_proj_weight), 3) if alike else map(_array, apart)
+    separate = m.q_proj_weight, m.k_proj_weight, m.v_proj_weight
+    q, k, v = np.split(_array(m.in_proj_weight), 3) if alike else map(_array, separate)
     q_bias, k_bias, v_bias = [None] * 3 if m.in_proj_bias is None else np.split(_array(m.in_proj_bias), 3)
     weights = q, k, v, _array(m.out_proj.weight), q_bias, k_bias, v_bias
     return multihead.MultiheadAttention(

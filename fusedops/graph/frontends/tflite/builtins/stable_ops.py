@@ -115,10 +115,10 @@ def _broadcast_in_dim(r, op):
     sizes, inner, axes = _made_shape(op), r.fixed(op.inputs[0]), _list(op, "BroadcastDimensions")
     if inner is None or len(axes) != len(inner):
         raise op.error(f"it spreads a tensor of shape {inner} over axes {axes} of {sizes}")
-    apart = [1] * len(sizes)
+    with_ones = [1] * len(sizes)
     for a, n in zip(axes, inner, strict=True):
-        apart[axis_in(a, len(sizes), False, op)] = n
-    moved_to(r, op, lambda x: r.emit("Expand", _reshaped(r, x, apart), sizes))
+        with_ones[axis_in(a, len(sizes), False, op)] = n
+    moved_to(r, op, lambda x: r.emit("Expand", _reshaped(r, x, with_ones), sizes))
 
 
 def _iota(r, op):
@@ -167,9 +167,9 @@ def _pad(r, op):
         raise op.error(f"it pads a tensor of shape {sizes} by {low}, {high} and {inside} between")
     x = r.value(op.inputs[0])
     if any(inside):
-        apart = [n for size in sizes for n in (size, 1)]
+        single = [n for size in sizes for n in (size, 1)]
         pads = [n for i in inside for n in (0, i)]
-        x = r.emit("Pad", _reshaped(r, x, apart), [0] * len(pads) + pads, fill)
+        x = r.emit("Pad", _reshaped(r, x, single), [0] * len(pads) + pads, fill)
         sizes = [n * (i + 1) for n, i in zip(sizes, inside, strict=True)]
         x = r.emit("Slice", _reshaped(r, x, sizes), [0] * len(sizes), [n - i for n, i in zip(sizes, inside)])
     r.put(op.outputs[0], r.emit("Pad", x, [*low, *high], fill) if any(low) or any(high) else x)
@@ -296,11 +296,11 @@ def _reduce_window(r, op):
 
 def _stable_reduce_window(r, op):
     kind, sizes = _reduction(r, op, op.option("BodySubgraphIndex")), r.fixed(op.inputs[0])
-    window, strides, apart, dilations, pads = (
+    window, strides, base_dilations, dilations, pads = (
         _list(op, f) for f in ("WindowDimensions", "WindowStrides", "BaseDilations", "WindowDilations", "Padding")
     )
-    if sizes is None or kind == "none" or any(n != 1 for n in apart):
-        raise op.error(f"it reduces a tensor of shape {sizes}, with {apart} between elements")
+    if sizes is None or kind == "none" or any(n != 1 for n in base_dilations):
+        raise op.error(f"it reduces a tensor of shape {sizes}, with {base_dilations} between elements")
     ones = [1] * len(sizes)
     start, x = r.emit("Reshape", r.value(op.inputs[1]), []), r.value(op.inputs[0])
     if any(pads):
