@@ -140,6 +140,15 @@ def test_what_is_kept_has_the_precision_of_the_network(cheap):
     assert decibels(plain(samples[0]), small(samples[0])) > 20
 
 
+@pytest.mark.skipif(not _core.has_bfloat16(), reason="the processor has no dot product of bfloat16")
+def test_what_stays_bfloat16_is_called_so():
+    for precision, bits in ("bfloat16", 16), ("float32", 32):
+        model = fo.load_onnx(rows(), precision=precision)
+        done = model.quantize(samples_of(model, batch=64), keep=["second"]).explain().quantized
+        assert [layer.bits for layer in done.layers if layer.node == "second"] == [bits]
+        assert f" {precision} " in str(done) and ("without it" in str(done)) == (bits == 16)
+
+
 def test_layers_that_bfloat16_makes_faster_stay_floats():
     node, shapes = Node("Linear", "product", ["x", "w"], ["y"]), {"x": (512, 512), "y": (512, 512)}
     (ns, float_ns), (same, narrow_ns) = (choice.cost_of(node, shapes, None, bfloat16) for bfloat16 in (False, True))

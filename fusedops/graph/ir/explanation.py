@@ -43,9 +43,10 @@ class Evaluated(NamedTuple):
 
 
 class QuantizedLayer(NamedTuple):
-    """A layer of a network that was quantised. `bits`: 8 or 4, or 32 where it stayed float32, and `reason` why; `snr`:
-    the signal to noise of its products in int8, in decibels, None where that was not measured; `ns` and `float_ns`: the
-    nanoseconds that it is predicted to take in int8 and in float32, of which only the ratio counts."""
+    """A layer of a network that was quantised. `bits`: 8 or 4, or 32 where it stayed float32 and 16 where bfloat16, and
+    `reason` why; `snr`: the signal to noise of its products in int8, in decibels, None where that was not measured;
+    `ns` and `float_ns`: the nanoseconds that it is predicted to take in int8 and in the faster of float32 and, where
+    the network's precision allows it, bfloat16; only the ratio counts."""
 
     node: str
     op: str
@@ -112,13 +113,14 @@ class Quantized(NamedTuple):
 
     @property
     def _count(self) -> str:
-        bits = [layer.bits for layer in self.layers if layer.bits < 32]
+        bits = [layer.bits for layer in self.layers if layer.bits <= 8]
         return f"{len(bits)} of {len(self.layers)} layers in int{min(bits, default=8)}"
 
     def __str__(self):
         network = "" if self.network_gain is None else f", the whole network {self.network_gain:.2f} times"
+        before = "without it" if any(layer.bits == 16 for layer in self.layers) else "in float32"
         head = (
-            f"{self._count}, predicted {self.changed_gain:.2f} times as fast as in float32{network}; ranges by "
+            f"{self._count}, predicted {self.changed_gain:.2f} times as fast as {before}{network}; ranges by "
             f"{self.calibration}"
             if self.float_ns
             else f"{self._count}; weights by {self.calibration}"
@@ -127,7 +129,7 @@ class Quantized(NamedTuple):
             (
                 layer.node,
                 layer.op,
-                f"int{layer.bits}" if layer.bits < 32 else "float32",
+                {32: "float32", 16: "bfloat16"}.get(layer.bits, f"int{layer.bits}"),
                 _number(layer.snr, ".1f"),
                 _number(layer.gain, ".2f"),
                 layer.reason,

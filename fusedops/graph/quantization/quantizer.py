@@ -308,11 +308,10 @@ def _chosen(base, optimized, work, measured, shapes, options, bfloat16):
     graph = base.graph
     shapes = {v: shape for v, shape in shapes.items() if v not in measured.unbounded}
     able = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
-    costs = {
-        n: choice.cost_of(n, shapes, base.layers.get(n.name), bfloat16)
-        for n in able
-        if n.op == "Linear" or n.name in base.layers
-    }
+    timed = [n for n in able if n.op == "Linear" or n.name in base.layers]
+    costs, float32 = (
+        {n: choice.cost_of(n, shapes, base.layers.get(n.name), narrow) for n in timed} for narrow in (bfloat16, False)
+    )
     kept = _kept(able, measured, options)
     back = 1
     while True:
@@ -333,8 +332,8 @@ def _chosen(base, optimized, work, measured, shapes, options, bfloat16):
         if measured.unbounded & {*node.inputs, node.output}:
             why = "its values are not finite on the samples"
         why = why or kept.get(node.name) or ("" if node in int8 else _dearer(node, costs))
-        bits, snr = 8 if node in int8 else 32, measured.snrs.get(node.name)
-        ns, float_ns = costs.get(node, (None, None))
+        snr, (ns, float_ns) = measured.snrs.get(node.name), costs.get(node, (None, None))
+        bits = 8 if node in int8 else 32 if costs.get(node) == float32.get(node) else 16
         rows.append(QuantizedLayer(node.name, node.op, bits, snr, ns, float_ns, why))
     name, parameter = options.method
     name = name if parameter is None else f"{name} {parameter:g}"
