@@ -172,8 +172,7 @@ class Convolution:
             residual = self._channels_second(residual)
         pixels = self._last or x.strides[1] < x.strides[4] and x.shape[1] > 1
         target = None if out is None else self._channels_second(_core.checked_out(out, shown))
-        read = [a for a in (x, residual) if a is not None]
-        if target is None or any(np.may_share_memory(target, a) for a in read):
+        if target is None or any(np.may_share_memory(target, a) for a in (x, residual) if a is not None):
             y = _empty(shape, pixels)
         else:
             y = target

@@ -1,18 +1,23 @@
+import faulthandler
+import os
 import re
+import signal
 import zlib
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+import catalog
 import fusedops as fo
-from catalog import Draw, using_isa
 from fusedops import _core
 from fusedops.graph.runtime.session import Session
 
 PEERS = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "dask": "Dask"}
+SECONDS = 900  # of one test
 left_out = pytest.StashKey[int]()
 
 
@@ -20,18 +25,35 @@ def pytest_addoption(parser):
     parser.addoption("--but", metavar="LOG", help="leave out what passed in another run, whose output with -rp this is")
 
 
+def pytest_configure():
+    """A test that waits for ever ends the process, and shows where every thread waits. An alarm costs nothing; pytest's
+    own faulthandler_timeout starts a thread for each test."""
+    if hasattr(signal, "SIGALRM"):
+        faulthandler.register(signal.SIGALRM, file=os.dup(2), chain=True)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol():
+    alarm = getattr(signal, "alarm", int)
+    alarm(SECONDS)
+    try:
+        return (yield)
+    finally:
+        alarm(0)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Of plain C, whose largest shapes take longest, every eighth item is enough for each day; CI runs all."""
+    """Of sets below the newest a part of the items is enough for each day: every eighth of plain C, whose largest
+    shapes take longest, and every second of others. CI runs all."""
     if log := config.getoption("but"):
         passed = set(re.findall(r"^PASSED (.+)$", Path(log).read_text(), re.MULTILINE))
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
         items[:] = [item for item in items if item.nodeid not in passed]
-    if fo.available_isas() == ["scalar"]:
-        return
+    parts = {isa: 8 if isa == "scalar" else 2 for isa in fo.available_isas()[:-1]}
     for item in items:
-        of_scalar = hasattr(item, "callspec") and item.callspec.params.get("isa") == "scalar"
-        if of_scalar and zlib.crc32(item.nodeid.encode()) % 8:
+        part = parts.get(item.callspec.params.get("isa"), 1) if hasattr(item, "callspec") else 1
+        if zlib.crc32(item.nodeid.encode()) % part:
             item.add_marker("thorough")
 
 
@@ -84,34 +106,55 @@ def rng():
 
 @pytest.fixture
 def draw():
-    return Draw(seed=0)
+    return catalog.Draw(seed=0)
+
+
+# What tests take of an instruction set: AVX-512 at either rate, which has other tiles, other algorithms and other sets
+# for some products, whichever rate it has here; and each kind of products that this processor has.
+OF_A_SET = {
+    "half_rate": lambda isa: ["full-rate", "half-rate"] if isa == "avx512" else ["full-rate"],
+    "products": catalog.int8_products,
+    "bf16_products": catalog.bf16_products,
+}
 
 
 def pytest_generate_tests(metafunc):
-    """Every instruction set of this machine in turn, and AVX-512 at either rate: other tiles, other algorithms, other
-    sets for some products, whichever rate it has here."""
-    rates = {name: [False, True] if name == "avx512" else [False] for name in fo.available_isas()}
-    names = [name for name in ("isa", "half_rate") if name in metafunc.fixturenames]
-    if names == ["isa", "half_rate"]:
-        cases = [(name, rate) for name, found in rates.items() for rate in found]
-        ids = [f"{name}-{'half' if rate else 'full'}-rate" if len(rates[name]) > 1 else name for name, rate in cases]
-        metafunc.parametrize(names, cases, indirect=True, ids=ids)
-    elif names:
-        metafunc.parametrize(names[0], rates if names == ["isa"] else rates[fo.isa()], indirect=True)
+    """Every instruction set of this machine in turn, and what each has."""
+    names = [name for name in OF_A_SET if name in metafunc.fixturenames]
+    with_isa = "isa" in metafunc.fixturenames
+    if names or with_isa:
+        sets = fo.available_isas() if with_isa else [fo.isa()]
+        cases = [(isa, *rest) for isa in sets for rest in product(*(OF_A_SET[name](isa) for name in names))]
+        cases = [case[not with_isa :] for case in cases]
+        metafunc.parametrize(["isa"] * with_isa + names, cases, indirect=True, ids=map("-".join, cases))
 
 
 @pytest.fixture
 def isa(request):
-    with using_isa(request.param):
+    with catalog.using_isa(request.param):
         yield request.param
 
 
 @pytest.fixture
 def half_rate(request):
-    before = _core.half_rate()
-    _core.set_half_rate(request.param)
-    yield request.param
+    before, rate = _core.half_rate(), request.param == "half-rate"
+    _core.set_half_rate(rate)
+    yield rate
     _core.set_half_rate(before)
+
+
+@pytest.fixture
+def products(isa, request):
+    """One kind of products of int8: by AMX, by the int8 dot product, or by neither."""
+    with catalog.using_int8_products(request.param):
+        yield request.param
+
+
+@pytest.fixture
+def bf16_products(isa, request):
+    """One kind of products of bfloat16: by AMX, by its dot product, or in float32."""
+    with catalog.using_bf16_products(request.param):
+        yield request.param
 
 
 @pytest.fixture(params=[1, 3], ids="{}-threads".format)

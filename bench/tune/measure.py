@@ -64,6 +64,15 @@ SIZES = (7, 14, 28, 56, 112)
 
 def shapes():
     """(ic, ih, iw, oc, kh, kw, stride, groups): layers of known networks, and a grid around them."""
+    for c, size, o, k, s, g in _square_shapes():
+        yield c, size, size, o, k, k, s, g
+    for c, size, k in itertools.product((32, 128), (12, 28), (3, 7)):
+        yield c, size, size, 64, k, 1, 1, 1
+        yield c, size, size, 64, 1, k, 1, 1
+
+
+def _square_shapes():
+    """(ic, size, oc, kernel, stride, groups)."""
     square = [(*layer, 1) for layer in LAYERS]
     square += [
         (c, size, o, 3, s, 1)
@@ -80,11 +89,7 @@ def shapes():
         if c * size**2 <= 900_000 and c * o * size**2 < 4e8
     ]
     square += [(g * c, size, g * c, 3, 1, g) for g, c, size in itertools.product((4, 32), (8, 16, 32), (7, 14, 28))]
-    for c, size, o, k, s, g in square:
-        yield c, size, size, o, k, k, s, g
-    for c, size, k in itertools.product((32, 128), (12, 28), (3, 7)):
-        yield c, size, size, 64, k, 1, 1, 1
-        yield c, size, size, 64, 1, k, 1, 1
+    return square
 
 
 def made_layer(*args, **options):

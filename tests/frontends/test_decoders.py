@@ -34,7 +34,7 @@ def written(module, ids, mask, past):
         return module(torch.from_numpy(ids), torch.from_numpy(mask), positions, *past)
 
 
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("batch", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_word_by_word(both, batch, monkeypatch):
     module, net = both
     lowered, lower = [], plan._lower

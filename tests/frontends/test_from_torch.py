@@ -1100,6 +1100,7 @@ def test_tracing_prints_nothing(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.thorough
 def test_without_onnx():
     """Reading torch's graph export needs torch alone."""
     code = (

@@ -145,7 +145,7 @@ def test_spectrograms(name, shape):
 
 
 @pytest.mark.parametrize("name", SPECTROGRAMS)
-@pytest.mark.parametrize("length", [None, 57, 70])
+@pytest.mark.parametrize("length", [None, *(pytest.param(n, marks=pytest.mark.thorough) for n in (57, 70))])
 def test_inverse_spectrograms(name, length):
     options = {k: v for k, v in SPECTROGRAMS[name].items() if k != "normalized"}
     if length == 70 and name in ("not centred", "short window"):

@@ -40,7 +40,9 @@ def network(body, constants=""):
 
 
 @pytest.mark.parametrize("nbytes", [pytest.param(1, marks=pytest.mark.thorough), 100_000])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (i > 2)) for i, name in enumerate(NETWORKS)]
+)
 def test_bits_and_memory(name, nbytes, threads, monkeypatch):
     net, x, expected = fused(name)
     net = copy.copy(net)  # without plans, which may be of another number of threads

@@ -97,7 +97,7 @@ def test_open_batch_size(networks, name):
     assert_close(net(np.concatenate([x.numpy()] * 2)), run_torch(module, torch.cat([x] * 2)))
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2"])
+@pytest.mark.parametrize("name", ["mobilenet_v1", pytest.param("mobilenet_v2", marks=pytest.mark.thorough)])
 def test_blocks_of_large_images_run_in_one_kernel(name):
     module, x = build(name)[0], torch.randn(2, 3, 224, 224)
     net = fo.from_torch(module, x)

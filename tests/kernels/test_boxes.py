@@ -45,7 +45,7 @@ def drawn(count, centred, seed=0):
     return boxes, random.integers(0, 40, (2, 3, count)).astype(np.float32) / 40 - np.float32(0.3)
 
 
-@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 33, 150])
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 33, pytest.param(150, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("least", [None, 0.1, 2.0, -1.0])
 def test_as_a_search_over_all_pairs(threads, count, centred, least):

@@ -38,6 +38,7 @@ def words(picture):
     return re.findall(r"<text[^>]*>([^<]*)", picture.read_text(encoding="utf-8"))
 
 
+@pytest.mark.thorough
 def test_charts_are_those_of_their_runs(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     figures, drawn = script("figures"), {}

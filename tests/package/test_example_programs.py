@@ -96,6 +96,7 @@ def test_text_of_a_decoder(writer):
     assert len(small.split()) == 6
 
 
+@pytest.mark.thorough
 def test_drawn_text(writer):
     path, tokenizer, words, _ = writer
     given = "decoder.py", path, tokenizer, words[0], "--tokens", "20", "--seed", "1"
@@ -126,6 +127,7 @@ def test_probabilities_and_ends(writer, monkeypatch):
     assert list(decoder.write(model, [3, 7, 1], np.argmax, 12, ends={tokens[4]})) == tokens[: tokens.index(tokens[4])]
 
 
+@pytest.mark.thorough
 def test_a_module_of_ones_own(tmp_path):
     for module in ("torch", "onnx"):
         pytest.importorskip(module, reason=f"{module} is not installed")

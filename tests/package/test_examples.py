@@ -112,6 +112,7 @@ def test_links(page):
         assert (page.parent / target).exists(), target
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not (ROOT / "examples").exists(), reason="not in a checkout")
 def test_notebook(monkeypatch):
     """It runs from top to bottom, times its networks in three forms, and draws its picture."""

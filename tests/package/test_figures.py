@@ -178,6 +178,7 @@ def test_tables(figures, tmp_path):
     assert figures.page(page) == made
 
 
+@pytest.mark.thorough
 def test_charts(figures, tmp_path):
     """Every chart is drawn of what a run publishes, for light pages and for dark ones."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")

@@ -55,6 +55,7 @@ def test_a_wrong_script_does_not(strict, tmp_path):
         assert any(f"wrong.py:{number}:" in error and f"[{code}]" in error for error in found), f"{line}: {done.stdout}"
 
 
+@pytest.mark.thorough
 def test_the_package_passes_mypy():
     pytest.importorskip("mypy", reason="mypy is not installed")
     run("-m", "mypy", "--config-file", ROOT / "pyproject.toml")

@@ -7,7 +7,6 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 import fusedops as fo
-from catalog import INT8_PRODUCTS, using_int8_products
 from fusedops.graph.inference import cost
 from q_oracle import bytes_of
 from qdq_net import Net, runtime
@@ -66,17 +65,13 @@ def block(shape, oc, kernel, groups, types, first, activation=None):
     return net.model({"x": (types[0], shape), "r": (types[2], size)}, y, types=types[3:]), size
 
 
-@pytest.mark.parametrize("products", INT8_PRODUCTS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_same_integers(isa, threads, rng, shape, products):
-    with using_int8_products(products) as there:
-        if not there and products != "words":
-            pytest.skip(f"no {products} of bytes")
-        for i in range(4):
-            types = [KINDS[i >> bit & 1] for bit in range(2)] * 2
-            proto, size = block(*SHAPES[shape], types, first=i % 2, activation=(None, "Relu")[i // 2])
-            arrays = bytes_of(rng, SHAPES[shape][0], types[0]), bytes_of(rng, size, types[2])
-            same(proto, *arrays, steps=["qconv2d"])
+    for i in range(4):
+        types = [KINDS[i >> bit & 1] for bit in range(2)] * 2
+        proto, size = block(*SHAPES[shape], types, first=i % 2, activation=(None, "Relu")[i // 2])
+        arrays = bytes_of(rng, SHAPES[shape][0], types[0]), bytes_of(rng, size, types[2])
+        same(proto, *arrays, steps=["qconv2d"])
 
 
 @pytest.mark.parametrize("m", [1, 5, 33])

@@ -483,7 +483,7 @@ def test_what_other_nodes_are_predicted_to_take():
 def test_predictions_depend_on_what_the_processor_has():
     layer = fo.Conv2d(np.ones((256, 128, 1, 1), np.float32), layout="NHWC")
     gains = []
-    for isa, kind in ("avx512", "tiles"), *itertools.product(("avx2", "neon"), ("dots", "words")):
+    for isa, kind in ("avx512", "amx"), *itertools.product(("avx2", "neon"), ("dots", "words")):
         if isa not in fo.available_isas():
             continue
         with using_isa(isa), using_int8_products(kind) as there:

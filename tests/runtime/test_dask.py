@@ -18,6 +18,7 @@ from torch_models import build
 EXAMPLE = Path(__file__).parents[2] / "examples" / "dask_batch.py"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("saved", [False, True], ids=["in-memory", "saved"])
 def test_equal_results_on_a_local_cluster(saved, tmp_path, capsys):
     spec = importlib.util.spec_from_file_location("dask_batch", EXAMPLE)

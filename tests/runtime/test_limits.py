@@ -69,7 +69,7 @@ STARVING = {
 
 
 @linux
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("threads", [1, pytest.param(3, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("name", STARVING)
 def test_memory_runs_out(name, threads):
     """MemoryError where 8 MB more are not enough, and afterwards everything is as before."""

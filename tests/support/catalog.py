@@ -1,5 +1,6 @@
 """What the tests of a common property run over: each operation on small arrays, and arrays of every kind of memory."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -525,12 +526,12 @@ def using_isa(name):
         fo.set_isa(before)
 
 
-INT8_PRODUCTS = {"tiles": (True, True), "dots": (True, False), "words": (False, False)}
+INT8_PRODUCTS = {"amx": (True, True), "dots": (True, False), "words": (False, False)}
 
 
 @contextmanager
 def using_int8_products(kind):
-    """AMX tiles, dot products or neither, as far as the set in use has them: whether it has."""
+    """AMX, dot products or neither, as far as the set in use has them: whether it has."""
     before = _core.dot_product(), _core.uses_amx()
     dots, tiles = INT8_PRODUCTS[kind]
     _core.set_dot_product(dots), _core.set_amx(tiles)
@@ -538,6 +539,35 @@ def using_int8_products(kind):
         yield (_core.has_dot_product(), _core.has_amx()) == INT8_PRODUCTS[kind]
     finally:
         _core.set_dot_product(before[0]), _core.set_amx(before[1])
+
+
+@functools.cache
+def int8_products(isa):
+    """The kinds of products of int8 that an instruction set has here."""
+    found = ["words"]
+    with using_isa(isa):
+        for kind in "dots", "amx":
+            with using_int8_products(kind) as there:
+                found += [kind] * there
+    return found
+
+
+@contextmanager
+def using_bf16_products(kind):
+    """As using_int8_products; without any, bfloat16 is multiplied in float32."""
+    with using_int8_products("words" if kind == "float32" else kind) as there:
+        yield there and _core.has_bfloat16()
+
+
+@functools.cache
+def bf16_products(isa):
+    """The kinds of products of bfloat16 that an instruction set has here."""
+    found = ["float32"]
+    with using_isa(isa):
+        for kind in "dots", "amx":
+            with using_bf16_products(kind) as there:
+                found += [kind] * there
+    return found
 
 
 def python(code, **environment):

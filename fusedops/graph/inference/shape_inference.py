@@ -83,11 +83,13 @@ def infer_from(graph, inputs, strict=True, earlier=()):
                 e.node, e.known = node, known
                 raise
         except (ValueError, IndexError, TypeError, KeyError, AttributeError, ZeroDivisionError, OverflowError) as e:
-            if not strict:
-                continue
-            given = ", ".join(str(known[v].shape) for v in node.inputs if v in known)
-            raise ValueError(f"{node.op} {node.name!r} does not fit its inputs of shape {given}: {e}") from e
+            if strict:
+                raise ValueError(f"{node.op} {node.name!r} {_does_not_fit(node, known)}: {e}") from e
     return known
+
+
+def _does_not_fit(node, known):
+    return f"does not fit its inputs of shape {', '.join(str(known[v].shape) for v in node.inputs if v in known)}"
 
 
 def without_data(known):

@@ -46,8 +46,7 @@ def upcast(graph):
     _upcast_inside(graph)
     if not any(v.dtype == np.float16 for v in (*graph.inputs, *graph.outputs)):
         return graph
-    values = [*graph.constants, *(v.name for v in graph.inputs), *(v for n in graph.nodes for v in n.outputs)]
-    values, names = dict.fromkeys(values, 0), dict.fromkeys((n.name for n in graph.nodes), 0)
+    values, names = graph.value_names(), graph.node_names()
 
     def cast(v, result, dtype, of):
         return Node("Cast", unique(f"{of}.cast", names), [v], [result], {"to": to_onnx(dtype)})

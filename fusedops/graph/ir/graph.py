@@ -98,6 +98,14 @@ class Graph:
     def __setstate__(self, state):
         type(self).__init__(self, *state)
 
+    def value_names(self):
+        """The names of all values, as `unique` takes them."""
+        return dict.fromkeys([*self.constants, *(v.name for v in self.inputs), *self.producers()], 0)
+
+    def node_names(self):
+        """Those of all nodes."""
+        return dict.fromkeys((n.name for n in self.nodes), 0)
+
     def producers(self):
         return {v: node for node in self.nodes for v in node.outputs if v}
 

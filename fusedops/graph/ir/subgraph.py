@@ -68,10 +68,7 @@ def take_constants(graph, node):
 def inlined(graph, decided):
     """The graph with the branch in the place of each `If` in `decided`, a dict from its node to the attribute of the
     branch."""
-    nodes = dict.fromkeys((n.name for n in graph.nodes), 0)
-    names = dict.fromkeys(
-        [*graph.constants, *(v.name for v in graph.inputs), *(v for n in graph.nodes for v in n.outputs)], 0
-    )
+    nodes, names = graph.node_names(), graph.value_names()
     constants, found = dict(graph.constants), []
     for node in graph.nodes:
         if node not in decided:
@@ -84,25 +81,19 @@ def inlined(graph, decided):
             constants[scope[name]] = a
         for n in inner.nodes:
             scope |= {v: unique(v, names) for v in n.outputs if v}
-            reads, made = ([scope[v] for v in values] for values in (n.inputs, n.outputs))
-            found.append(
-                Node(
-                    n.op,
-                    unique(n.name, nodes),
-                    reads,
-                    made,
-                    n.attrs,
-                    scope[n.residual],
-                    n.activation,
-                    list(n.fused_from),
-                )
-            )
+            found.append(_renamed(n, unique(n.name, nodes), scope))
         for v, result in zip(node.outputs, inner.results, strict=False):
             if v:
                 found.append(Node("Identity", unique(f"{node.name}.{v}", nodes), [scope[result]], [v]))
     return Graph(
         found, constants, graph.inputs, graph.outputs, graph.results, graph.opset, graph.defaults, graph.captures
     )
+
+
+def _renamed(node, name, scope):
+    """A node with this name, its values with those that `scope` gives them."""
+    reads, made = ([scope[v] for v in values] for values in (node.inputs, node.outputs))
+    return Node(node.op, name, reads, made, node.attrs, scope[node.residual], node.activation, list(node.fused_from))
 
 
 def branch_of(node, condition):

@@ -245,18 +245,19 @@ def _scan(graphs, node, *inputs):
             rows.append(result)
     if found:
         states, scanned = found.end()
-    back, axes = _directions(node, "scan_output_directions", len(scanned)), _scan_axes(node, len(scanned))
     outputs = body.outputs[len(states) :]
     if not rounds:
         parts = [TensorInfo(x.shape[1:], x.dtype) for x in xs]
         outputs = _of_no_round(graphs, body, [*map(_shape_of, states), *parts, *map(_shape_of, outside)], outputs)
-    return [
-        *states,
-        *(
-            _stacked(rows[::-1] if b else rows, v, axes_of([a], 1 + len(rows[0].shape if rounds else v.shape or ()))[0])
-            for rows, v, a, b in zip(scanned, outputs, axes, back, strict=True)
-        ),
-    ]
+    return [*states, *_scan_results(node, scanned, outputs)]
+
+
+def _scan_results(node, scanned, outputs):
+    """What each round gave, along the axis and in the direction that the node says."""
+    back, axes = _directions(node, "scan_output_directions", len(scanned)), _scan_axes(node, len(scanned))
+    for rows, v, a, b in zip(scanned, outputs, axes, back, strict=True):
+        nd = 1 + len(rows[0].shape if len(rows) else v.shape or ())
+        yield _stacked(rows[::-1] if b else rows, v, axes_of([a], nd)[0])
 
 
 def _infer_scan(graphs, node, *inputs):

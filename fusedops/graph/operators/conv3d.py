@@ -174,10 +174,9 @@ def lower_conv_transpose(p: LoweringContext, node, w, b):
             ),
         )
         if lo < hi:
-            written = [
-                t if t is None else _depth(t, lo * strides[0] + offset, hi - lo, strides[0])
-                for t in (y, residual if alone else y)
-            ]
+            first = lo * strides[0] + offset
+            added = residual if alone else y
+            written = [t and _depth(t, first, hi - lo, strides[0]) for t in (y, added)]
             for images, result, added in _two_axes(_depth(x, lo, hi - lo, 1), *written):
                 p.add(
                     "conv_transpose",
@@ -190,18 +189,23 @@ def lower_conv_transpose(p: LoweringContext, node, w, b):
                     left=begins[2],
                 )
     if not alone and (b is not None or node.activation is not None):
-        channels = y.shape[1]
-        p.add(
-            "affine",
-            node,
-            x=rows(y),
-            y=rows(y),
-            residual=None,
-            scale=np.ones(channels, np.float32),
-            shift=np.zeros(channels, np.float32) if b is None else b,
-            activation=p.activation(node, channels),
-        )
+        _end_sums(p, node, y, b)
     return True
+
+
+def _end_sums(p, node, y, b):
+    """Bias and activation of sums that are complete."""
+    channels = y.shape[1]
+    p.add(
+        "affine",
+        node,
+        x=rows(y),
+        y=rows(y),
+        residual=None,
+        scale=np.ones(channels, np.float32),
+        shift=np.zeros(channels, np.float32) if b is None else b,
+        activation=p.activation(node, channels),
+    )
 
 
 def lower_pool(p: LoweringContext, node, kind):

@@ -21,7 +21,7 @@ class Context:
         self.sizes, self.known = _example(graph, known)
         self.producers, self.consumers = graph.producers(), graph.consumers()
         self._number(graph.nodes)
-        self.names = dict.fromkeys([*graph.constants, *(v.name for v in graph.inputs), *self.producers], 0)
+        self.names = graph.value_names()
 
     def run(self, each):
         if each.ops is not None and each.ops.isdisjoint([node.op for node in self.graph.nodes]):
@@ -190,21 +190,25 @@ def _lengths(graph, names):
     return sorted(names, key=lambda name: (name in masks, name not in words, name))
 
 
+def _choices_of_sizes(graph):
+    """Sizes for the open dimensions but batches: one of its own for each name, then one for all."""
+    names = sorted({d for v in graph.inputs for d in (v.shape or ())[1:] if isinstance(d, str)})
+    choices = []
+    for step in (64, 8):
+        own = {name: step * (i + 3) for i, name in enumerate(names)}
+        choices += [*_sums(graph, own), own]
+    return choices + [c for c in (dict.fromkeys(names, size) for size in _COMMON) if c not in choices]
+
+
 def _example(graph, earlier):
     """(a size for each open dimension but batches, what is then known of the graph's values): the graph's own, else one
     of its own for each name or, where names must agree or a table is short, one for all, so that most values are
     known."""
     if graph.example:
         return graph.example, infer(graph, _shapes(graph, graph.example), strict=False, earlier=earlier)
-    names = sorted({d for v in graph.inputs for d in (v.shape or ())[1:] if isinstance(d, str)})
-    choices = []
-    for step in (64, 8):
-        own = {name: step * (i + 3) for i, name in enumerate(names)}
-        choices += [*_sums(graph, own), own]
-    choices += [c for c in (dict.fromkeys(names, size) for size in _COMMON) if c not in choices]
-    values = {*graph.constants, *(v.name for v in graph.inputs), *(v for n in graph.nodes for v in n.outputs if v)}
+    values = graph.value_names()
     found = None
-    for sizes in choices:
+    for sizes in _choices_of_sizes(graph):
         known = infer(graph, _shapes(graph, sizes), strict=False, earlier=earlier)
         if found is None or len(known) > len(found[1]):
             found = sizes, known

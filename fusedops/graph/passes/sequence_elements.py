@@ -27,8 +27,7 @@ class _Work:
 
     def __init__(self, graph, known):
         self.graph, self.known, self.nodes, self.lists = graph, known, [], {}
-        values = [*graph.constants, *(v.name for v in graph.inputs), *(v for n in graph.nodes for v in n.outputs)]
-        self.values, self.names = dict.fromkeys(values, 0), dict.fromkeys((n.name for n in graph.nodes), 0)
+        self.values, self.names = graph.value_names(), graph.node_names()
 
     def constant(self, name, data):
         name = unique(name, self.values)

@@ -90,16 +90,12 @@ def sections(steps):
 def cut(steps):
     """Lets each step work on its first tile. A buffer that one section alone uses holds one tile; others advance from
     tile to tile. Notes between which steps each buffer is in use: one that advances, as long as its section runs."""
-    users, inner = {}, {}
-    for section in sections(steps):
-        for i in section:
-            for t in steps[i].tensors():
-                users.setdefault(t.buffer, set()).add(section)
+    users, inner = _sections_of_buffers(steps), {}
     for section in sections(steps):
         n = steps[section.start].tiles
         for i in section:
             for b in [t.buffer for t in steps[i].tensors()]:
-                if n > 1 and b.slot == 0 and b.array is None and users[b] == {section}:
+                if n > 1 and b.in_arena() and users[b] == {section}:
                     inner[b] = n
                 first, last = (section.start, section.stop - 1) if n > 1 and b not in inner else (i, i)
                 b.first, b.last = first if b.first < 0 else b.first, last
@@ -107,6 +103,16 @@ def cut(steps):
             step.replace({name: _tile(step.arguments[name], n, inner) for name in step.with_rows()})
     for b, n in inner.items():
         b.nbytes //= n
+
+
+def _sections_of_buffers(steps):
+    """The sections that use each buffer."""
+    users = {}
+    for section in sections(steps):
+        for i in section:
+            for t in steps[i].tensors():
+                users.setdefault(t.buffer, set()).add(section)
+    return users
 
 
 def _tile(t, n, inner):

@@ -14,7 +14,7 @@ def _may_write_over(step, i):
     """Whether the i-th step may write its result over its first operand."""
     x, y = step.reads[0], step.writes[0]
     a, b = x.buffer.root(), y.buffer
-    in_arena = all(t.array is None and t.slot == 0 for t in (a, b)) and a is not b
+    in_arena = a.in_arena() and b.in_arena() and a is not b
     alone = all(t.buffer.root() is not a or t.strides == x.strides for t in step.reads)
     ends_here = a.last == i and b.first == i
     return in_arena and alone and ends_here and x.whole() and y.whole() and x.strides == y.strides

@@ -135,23 +135,35 @@ class SymbolicPlan:
         _write_outputs(builder)
         builder.steps = _read_later(builder.steps)
         batch_tiling.choose(builder.steps, batch_of(shapes.values()), threads)
-        self.steps, self.blocks = mbconv.find(builder)
-        self.report = []
-        if bfloat16:
-            self.steps, self.blocks, self.report = precision.layer_by_layer(builder, self.steps, self.blocks)
-        if not env.given:  # one plan alone
-            numbers = mbconv.numbered(self.blocks, self.steps, env, {})
-            idle, outcomes = mbconv.take(numbers, np.array(env.values, np.int64), len(self.steps))
-            self.report += mbconv.report(self.blocks, outcomes)
-            self.steps, self.blocks = [step for step, no in zip(self.steps, idle, strict=True) if not no], []
-        if bfloat16:
-            self.report += precision.run(builder, self.steps)
+        self._choose_blocks(builder, bfloat16)
         _space_pixels(self.steps)
         batch_tiling.cut(self.steps)
         inplace.run(self.steps)
         self.refuses = any(step.kind in _REFUSING for step in self.steps)
         self._outputs, self._output_sizes = _results(env, [self.known[v] for v in graph.results])
-        self.buffers = [b for b in builder.buffers if b.shares is None and b.first >= 0]
+        self._number(builder.buffers)
+        self._blocks = mbconv.numbered(self.blocks, self.steps, env, self._arena)
+        self._late = [i for i, c in enumerate(self.constants) if is_symbolic(c)]
+        self._conditions = Conditions(env)
+        self._layout = None  # (bytes of the buffers, their places) of the latest sizes
+
+    def _choose_blocks(self, builder, bfloat16):
+        """Takes blocks as one step, and layers in bfloat16, where that is faster."""
+        self.steps, self.blocks = mbconv.find(builder)
+        self.report = []
+        if bfloat16:
+            self.steps, self.blocks, self.report = precision.layer_by_layer(builder, self.steps, self.blocks)
+        if not self.env.given:  # one plan alone
+            numbers = mbconv.numbered(self.blocks, self.steps, self.env, {})
+            idle, outcomes = mbconv.take(numbers, np.array(self.env.values, np.int64), len(self.steps))
+            self.report += mbconv.report(self.blocks, outcomes)
+            self.steps, self.blocks = [step for step, no in zip(self.steps, idle, strict=True) if not no], []
+        if bfloat16:
+            self.report += precision.run(builder, self.steps)
+
+    def _number(self, buffers):
+        """Gives numbers to the buffers of the arena, to constants and sizes, and makes the parts that use them."""
+        self.buffers = [b for b in buffers if b.shares is None and b.first >= 0]
         self._arena = {id(b): i for i, b in enumerate(self.buffers)}
         self.constants, self._numbers = [], {}
         self.parts, first = [], 0
@@ -159,12 +171,8 @@ class SymbolicPlan:
             steps = list(group)
             self.parts += steps if numpy else [_Part(self, first, steps)]
             first += len(steps)
-        self._bytes = np.array([env.number(b.nbytes) for b in self.buffers], np.int64)
+        self._bytes = np.array([self.env.number(b.nbytes) for b in self.buffers], np.int64)
         self._first, self._last = (np.array([getattr(b, k) for b in self.buffers], np.int64) for k in ("first", "last"))
-        self._blocks = mbconv.numbered(self.blocks, self.steps, env, self._arena)
-        self._late = [i for i, c in enumerate(self.constants) if is_symbolic(c)]
-        self._conditions = Conditions(env)
-        self._layout = None  # (bytes of the buffers, their places) of the latest sizes
 
     def outputs(self, values):
         """The (shape, dtype) of each output."""
@@ -394,9 +402,10 @@ def _space_pixels(steps):
         for t in step.tensors():
             users.setdefault(id(t.buffer), []).append((step, t))
     for step in steps:
-        x = step.arguments["x"] if step.kind == "conv2d" else None
-        floats = x and step.arguments["layer"]._pixel()
-        if not x or floats == x.shape[1] or x.buffer.array is not None or x.buffer.slot:
+        if step.kind != "conv2d":
+            continue
+        x, floats = step.arguments["x"], step.arguments["layer"]._pixel()
+        if floats == x.shape[1] or not x.buffer.in_arena():
             continue
         using = users[id(x.buffer)]
         if not all(s.kind == "conv2d" and _is_whole_image(t, x.shape) for s, t in using):

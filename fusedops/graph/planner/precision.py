@@ -163,7 +163,7 @@ def _found(users, able):
 def _stands(using, able):
     """Whether memory holds a value between steps that multiply in bfloat16, and nothing else."""
     buffer = using[0][1].buffer
-    inside = buffer.array is None and not buffer.slot and all(t.dtype == _FLOAT32 for _, t in using)
+    inside = buffer.in_arena() and all(t.dtype == _FLOAT32 for _, t in using)
     return inside and all(id(s) in able for s, _ in using)
 
 

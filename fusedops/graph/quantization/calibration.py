@@ -28,6 +28,12 @@ def method_of(calibration):
     return name, parameter
 
 
+def shown(method):
+    """What `method_of` found, in words."""
+    name, parameter = method
+    return name if parameter is None else f"{name} {parameter:g}"
+
+
 class Range:
     """What is seen of a value: its least and largest element, zero among them, then a histogram between these."""
 

@@ -50,11 +50,8 @@ def choose(graph, costs, shapes, kept):
             continue
         _add_node(cut, node, reads, way, costs.get(node), node.name in kept)
         made.add(node.output)
-    for v in values:
-        if v in graph.results:
-            cut.prefer(v, math.inf)
-        elif v not in made:
-            cut.prefer(v, way[v])
+    for v in values.difference(made).union(values.intersection(graph.results)):
+        cut.prefer(v, math.inf if v in graph.results else way[v])
     chosen = cut.side()
     doubt = (_DOUBT - 1) * sum(p.ns for n, p in costs.items() if n in chosen)
     nodes = {n for n in graph.nodes if n in chosen and (n in costs or {*taken(n, shapes), n.output} <= chosen)}

@@ -20,18 +20,17 @@ def pairs(graph):
         first, w = producers.get(second.input(0)), graph.constant(second, 1)
         if first is None or not {first.op, second.op} <= {"Conv", "Linear"} or w is None or first.op != second.op:
             continue
-        kind = first.activation[0] if isinstance(first.activation, tuple) else first.activation
-        if (
-            kind in _HOMOGENEOUS
-            and not first.residual
-            and graph.constant(first, 1) is not None
-            and (not first.input(2) or graph.constant(first, 2) is not None)
-            and first.output not in graph.results
-            and len(consumers[first.output]) == 1
-            and (w.shape[1] == 1 or second.attrs.get("group", 1) == 1)
-        ):
+        alone = first.output not in graph.results and len(consumers[first.output]) == 1
+        if alone and _may_scale(graph, first) and (w.shape[1] == 1 or second.attrs.get("group", 1) == 1):
             found.append((first, second))
     return found
+
+
+def _may_scale(graph, layer):
+    """Whether the result of a layer is scaled by scaling its weights and bias."""
+    kind = layer.activation[0] if isinstance(layer.activation, tuple) else layer.activation
+    constant = all(not layer.input(i) or graph.constant(layer, i) is not None for i in (1, 2))
+    return kind in _HOMOGENEOUS and not layer.residual and constant
 
 
 def equalize(graph, ranges):

@@ -30,8 +30,7 @@ class Insertion:
     def __init__(self, graph, int8, values, quantizations, biases):
         self.source, self.graph = graph, graph.copy()
         self.int8, self.values, self.quantizations, self.biases = int8, values, quantizations, biases
-        taken = [*graph.constants, *(v.name for v in graph.inputs), *graph.producers(), *(n.name for n in graph.nodes)]
-        self.names = dict.fromkeys(taken, 0)
+        self.names = graph.value_names() | graph.node_names()
         self.read = {}  # the name of the value behind a pair
 
     def made(self):

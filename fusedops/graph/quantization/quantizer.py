@@ -309,9 +309,11 @@ def _chosen(base, optimized, work, measured, shapes, options, bfloat16):
     shapes = {v: shape for v, shape in shapes.items() if v not in measured.unbounded}
     able = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
     timed = [n for n in able if n.op == "Linear" or n.name in base.layers]
-    costs, float32 = (
-        {n: choice.cost_of(n, shapes, base.layers.get(n.name), narrow) for n in timed} for narrow in (bfloat16, False)
-    )
+
+    def costs_of(narrow):
+        return {n: choice.cost_of(n, shapes, base.layers.get(n.name), narrow) for n in timed}
+
+    costs, float32 = costs_of(bfloat16), costs_of(False)
     kept = _kept(able, measured, options)
     back = 1
     while True:
@@ -325,20 +327,20 @@ def _chosen(base, optimized, work, measured, shapes, options, bfloat16):
         kept |= {n.name: f"the outputs would move beyond the bound of {options.snr:g} dB" for n in worst}
         back *= 2
     work.progress(1.0)
-    rows = []
-    for node in graph.nodes:
-        if (why := _why_not(graph, node, shapes)) is None:
-            continue
-        if measured.unbounded & {*node.inputs, node.output}:
-            why = "its values are not finite on the samples"
-        why = why or kept.get(node.name) or ("" if node in int8 else _dearer(node, costs))
-        snr, (ns, float_ns) = measured.snrs.get(node.name), costs.get(node, (None, None))
-        bits = 8 if node in int8 else 32 if costs.get(node) == float32.get(node) else 16
-        rows.append(QuantizedLayer(node.name, node.op, bits, snr, ns, float_ns, why))
-    name, parameter = options.method
-    name = name if parameter is None else f"{name} {parameter:g}"
+    bits = {n: 32 if costs.get(n) == float32.get(n) else 16 for n in graph.nodes} | dict.fromkeys(int8, 8)
+    reasons = {n: why or kept.get(n.name) for n in graph.nodes if (why := _why_not(graph, n, shapes)) is not None}
+    rows = [_row(n, bits[n], measured, costs, why) for n, why in reasons.items()]
     others = cost.of_others([n for n in graph.nodes if n not in costs], shapes)
-    return made, Quantized(name, tuple(rows), outputs, total, float_total, others)
+    return made, Quantized(calibration.shown(options.method), tuple(rows), outputs, total, float_total, others)
+
+
+def _row(node, bits, measured, costs, why):
+    """What became of a layer; `why` it may not go to int8, if there is a reason beside cost."""
+    if measured.unbounded & {*node.inputs, node.output}:
+        why = "its values are not finite on the samples"
+    why = why or ("" if bits == 8 else _dearer(node, costs))
+    ns, float_ns = costs.get(node, (None, None))
+    return QuantizedLayer(node.name, node.op, bits, measured.snrs.get(node.name), ns, float_ns, why)
 
 
 def _kept(able, measured, options):

@@ -27,6 +27,10 @@ class Buffer:
     last: int = -1
     shares: "Buffer | None" = field(default=None, repr=False)  # in place: the buffer whose memory this one continues
 
+    def in_arena(self):
+        """Whether it is neither a slot of its own nor a constant."""
+        return self.slot == 0 and self.array is None
+
     def meets(self, other):
         """Whether both are in use at some time."""
         return self.first <= other.last and other.first <= self.last

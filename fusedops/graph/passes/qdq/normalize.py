@@ -103,9 +103,7 @@ def _push_dq_down(context, node):
     if node.op == "Transpose" and _push_dq_down_weights(context, node):
         return
     sources = [source_of(context, v) for v in node.inputs[where]]
-    if any(isinstance(s, str) for s in sources) or any(
-        s.q != sources[0].q or s.dtype != sources[0].dtype for s in sources
-    ):
+    if any(isinstance(s, str) for s in sources) or len({(s.q, s.dtype) for s in sources}) > 1:
         return
     first, before = sources[0], node.inputs
     inputs = list(before)
@@ -116,21 +114,18 @@ def _push_dq_down(context, node):
     context.reads_instead(node, before)
     for v in before[where]:
         drop(context, v)
+    _dequantize_behind(context, node, first)
+
+
+def _dequantize_behind(context, node, source):
+    """The results of a node that was given int8 become its int8 results, with a DequantizeLinear behind each."""
     results = node.outputs
-    context.produce(node, [v and context.fresh(f"{v}.bytes") for v in results])
+    context.produce(node, [v and context.fresh(f"{v}.int8") for v in results])
     for old, new in zip(results, node.outputs, strict=True):
         if old:
-            set_known(context, new, old, first.dtype)
-            context.add(
-                Node(
-                    "DequantizeLinear",
-                    context.fresh(f"{node.name}.dequantized"),
-                    [new, *first.node.inputs[1:]],
-                    [old],
-                    dict(first.node.attrs),
-                ),
-                node,
-            )
+            set_known(context, new, old, source.dtype)
+            name, inputs = context.fresh(f"{node.name}.dequantized"), [new, *source.node.inputs[1:]]
+            context.add(Node("DequantizeLinear", name, inputs, [old], dict(source.node.attrs)), node)
 
 
 def _padded(context, node, inputs, source):
@@ -173,25 +168,24 @@ def _push_q_up(context, node):
     few = into.op == "MaxPool" or sum(map(context.size, sources)) <= context.size(into.output)
     if len(context.consumers[into.output]) > 1 or not few or any(v in context.graph.constants for v in sources):
         return
-    before, inputs, added = into.inputs, list(into.inputs), []
-    for v in sources:
-        q = Node(
-            "QuantizeLinear",
-            context.fresh(f"{node.name}.{v}"),
-            [v, *node.inputs[1:]],
-            [context.fresh(f"{v}.bytes")],
-            dict(node.attrs),
-        )
-        context.add(q, into)
-        context.order[q] -= 0.5
-        set_known(context, q.output, v, found[1])
-        added.append(q)
+    before, inputs = into.inputs, list(into.inputs)
+    added = [_quantize_before(context, node, v, into, found[1]) for v in sources]
     inputs[where] = [q.output for q in added]
     into.inputs = inputs
     context.reads_instead(into, before)
     context.merge([node], into)
     for q in added:
         _push_q_up(context, q)
+
+
+def _quantize_before(context, node, value, reader, dtype):
+    """A QuantizeLinear like `node`, of another value, in front of what reads it."""
+    inputs, output = [value, *node.inputs[1:]], context.fresh(f"{value}.int8")
+    q = Node("QuantizeLinear", context.fresh(f"{node.name}.{value}"), inputs, [output], dict(node.attrs))
+    context.add(q, reader)
+    context.order[q] -= 0.5
+    set_known(context, output, value, dtype)
+    return q
 
 
 def _cancel(context, node):

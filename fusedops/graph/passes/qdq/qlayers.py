@@ -77,13 +77,14 @@ def _form(context, node):
     if isinstance(source, str) or isinstance(found, str):
         return context.refused(node, source if isinstance(source, str) else found) if is_int8 else None
     w, scale, zero, made = found
+    if alpha != 1:
+        scale = (scale.astype(np.float64) * alpha).astype(np.float32)
     if zero is not None and is_depthwise(node, w):
         return context.refused(node, "its weights are not symmetric: less their zero points they do not fit int8")
     bias = _bias(context, node.input(2), len(w)) if node.input(2) else None
     if node.input(2) and bias is None:
         return context.refused(node, "its bias is not a constant for each output channel")
     name, before = made.inputs[0], node.inputs
-    scale = scale if alpha == 1 else (scale.astype(np.float64) * alpha).astype(np.float32)
     if not positive(scale):
         return context.refused(node, f"its weights' scales times alpha, {alpha}, are not positive")
     if gain := float_gain(context, node, w.shape):

@@ -29,6 +29,15 @@ def weights(context, value, axis):
     q, scale, zero = (context.graph.constant(node, i) for i in range(3))
     if q is None or scale is None or node.input(2) and zero is None:
         return "its weights are not constant"
+    if why := _unlike_rows(node, q, scale, axis):
+        return why
+    w, zero = as_int8(q, zero, axis)
+    found = Weights(w, np.ascontiguousarray(np.broadcast_to(scale.reshape(-1), q.shape[axis])), zero, node)
+    return too_long(found) or found
+
+
+def _unlike_rows(node, q, scale, axis):
+    """Why weights are not int8 with a scale for each output, or \"\"."""
     if q.dtype not in INT8 or scale.dtype != np.float32:
         return f"its weights have type {q.dtype}, with scales of {scale.dtype}"
     if node.attrs.get("block_size", 0):
@@ -39,9 +48,7 @@ def weights(context, value, axis):
         return "its weights have scales for another axis than that of its output channels"
     if not positive(scale):
         return "a scale of its weights is not positive"
-    w, zero = as_int8(q, zero, axis)
-    found = Weights(w, np.ascontiguousarray(np.broadcast_to(scale.reshape(-1), q.shape[axis])), zero, node)
-    return too_long(found) or found
+    return ""
 
 
 def too_long(given):
