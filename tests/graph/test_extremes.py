@@ -13,6 +13,8 @@ import fusedops as fo
 from fusedops.graph.inference.evaluate import Interpreter
 from onnx_single_node import model
 
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # infinities and NaN are results
+
 SIGNED, UNSIGNED = (np.int8, np.int16, np.int32, np.int64), (np.uint8, np.uint16, np.uint32, np.uint64)
 INTEGERS, FLOATS = (*SIGNED, *UNSIGNED), (np.float32, np.float64)
 NUMBERS, BOOL = (*FLOATS, *INTEGERS), (np.bool_,)

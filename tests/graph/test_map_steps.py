@@ -252,6 +252,7 @@ REDUCTIONS = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.int32, np.uint8, np.float64, np.bool_])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
+@np.errstate(invalid="ignore")
 def test_scatters(dtype, reduction):
     """In the order of the updates: of places that are named twice the last one counts, or all are put together."""
     if reduction != "none" and dtype in (np.uint8, np.float64, np.bool_):

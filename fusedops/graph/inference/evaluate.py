@@ -1,10 +1,13 @@
 """Nodes in plain NumPy: the tool of constant folding, and what computes operators without a kernel."""
 
+import numpy as np
+
 from ..operators.activation import activate
 from ..operators.qlinear import quantized, real, rounded
 from ..operators.registry import OPERATORS
 
 
+@np.errstate(all="ignore")  # as kernels, whose infinities and NaN are results
 def evaluate(node, inputs, residual=None, graphs=None):
     """The results of a node as a list of arrays: ``activation(op(inputs) + residual)``, in int8 where the node says
     so; ValueError where its inputs or attributes have none. `graphs` runs those inside the node; None: node by node."""

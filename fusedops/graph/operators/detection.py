@@ -19,9 +19,7 @@ def _overlaps(box, others):
     low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     common = np.maximum(high - low, 0).prod(1)
     areas = area(box), area(others)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = common / (areas[0] + areas[1] - common)
-    return np.where((areas[0] <= 0) | (areas[1] <= 0), np.float32(0), found)
+    return np.where((areas[0] <= 0) | (areas[1] <= 0), np.float32(0), common / (areas[0] + areas[1] - common))
 
 
 def _best(boxes, scores, least, overlap, most):
@@ -42,8 +40,7 @@ def _decoded(encoded, anchors, scales):
     """Boxes by their corners from centres and sizes that are relative to anchors."""
     e, a = encoded[:, :4].astype(np.float64) / np.float64(scales), anchors.astype(np.float64)
     centre = (e[:, :2] * a[:, 2:] + a[:, :2]).astype(np.float32)
-    with np.errstate(over="ignore"):
-        half = (0.5 * np.exp(e[:, 2:]) * a[:, 2:]).astype(np.float32)
+    half = (0.5 * np.exp(e[:, 2:]) * a[:, 2:]).astype(np.float32)
     return np.concatenate([centre - half, centre + half], 1)
 
 

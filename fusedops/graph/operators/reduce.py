@@ -57,8 +57,7 @@ def _log_sum_exp(x, axes, keepdims):
         return _log_sum_exp(x.astype(np.float64), axes, keepdims).astype(x.dtype)
     most = x.max(axes, keepdims=True, initial=-np.inf)
     most = np.where(np.isfinite(most), most, 0).astype(x.dtype)
-    with np.errstate(divide="ignore"):
-        y = np.log(sum_of(np.exp(x - most), axes, True)) + most
+    y = np.log(sum_of(np.exp(x - most), axes, True)) + most
     return y if keepdims else y.squeeze(axes)
 
 

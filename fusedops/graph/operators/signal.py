@@ -115,8 +115,7 @@ def _mel(node, count, length, rate, low, high):
     edges = first + np.arange(count + 2) * (last - first) / (count + 2)
     edges = (length + 1) * (700 * (10 ** (edges / 2595) - 1)) // rate
     bins, (left, centre, right) = np.arange(length // 2 + 1)[:, np.newaxis], (edges[i : count + i] for i in range(3))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        up, down = (bins - left) / (centre - left), (right - bins) / (right - centre)
+    up, down = (bins - left) / (centre - left), (right - bins) / (right - centre)
     up, down = np.where(centre == left, bins == centre, up), np.where(right == centre, 0, down)
     y = np.where((bins >= left) & (bins <= centre), up, np.where((bins > centre) & (bins < right), down, 0))
     return y.astype(_mel_type(node, (), 0))
