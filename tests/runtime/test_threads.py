@@ -153,25 +153,30 @@ def test_small_work_stays_on_one_thread():
     ],
 )
 def test_gil_is_released(draw, restored, w, x, padding):
-    """While a long convolution runs, another Python thread goes on: its time stamps lie inside of the call."""
+    """While a long convolution runs, another Python thread goes on: its time stamps lie inside of the call. On a busy
+    machine it may get no time slice in one call."""
     fo.set_num_threads(1)
     layer = fo.Conv2d(draw(*w), padding=padding, algorithm="direct")
     x = draw(*x)
-    stamps, stop = [], threading.Event()
 
-    def tick():
-        while not stop.wait(0.001):
-            stamps.append(time.perf_counter())
+    def goes_on():
+        stamps, stop = [], threading.Event()
 
-    ticker = threading.Thread(target=tick)
-    ticker.start()
-    start = time.perf_counter()
-    layer(x)
-    end = time.perf_counter()
-    stop.set()
-    ticker.join()
-    quarter = (end - start) / 4
-    assert any(start + quarter < t < end - quarter for t in stamps)
+        def tick():
+            while not stop.wait(0.001):
+                stamps.append(time.perf_counter())
+
+        ticker = threading.Thread(target=tick)
+        ticker.start()
+        start = time.perf_counter()
+        layer(x)
+        end = time.perf_counter()
+        stop.set()
+        ticker.join()
+        quarter = (end - start) / 4
+        return any(start + quarter < t < end - quarter for t in stamps)
+
+    assert any(goes_on() for _ in range(5))
 
 
 def test_a_thread_whose_first_call_needs_no_scratch(draw):
