@@ -164,6 +164,27 @@ def test_masks(masked):
     assert (step.arguments["mask"] is None) == masked.startswith("causal")
 
 
+@pytest.mark.parametrize("masked", ["not", "causal", "given"])
+@pytest.mark.parametrize("folded", [False, True], ids=["divided", "scaled"])
+def test_caps(masked, folded):
+    """c tanh(scores / c), as Gemma 2 has it, before the mask."""
+    (q, k, v), cap = (some(*s) for s in SHAPES[4]), 1.5
+    mask = {"causal": CAUSAL, "given": some(2, 1, 9, 13)}.get(masked)
+    net = Net(q=q, k=k, v=v) if masked != "given" else Net(q=q, k=k, v=v, mask=mask)
+    s = net.node("MatMul", "q", transposed(net, "k", 4))
+    if folded:
+        s = net.node("Mul", s, np.float32(1 / math.sqrt(8) / cap))
+    else:
+        s = net.node("Div", net.node("Mul", s, np.float32(1 / math.sqrt(8))), np.float32(cap))
+    s = net.node("Mul", net.node("Tanh", s), np.float32(cap))
+    if mask is not None:
+        s = net.node("Add", s, "mask" if masked == "given" else mask)
+    y = net.node("MatMul", net.node("Softmax", s, axis=-1), "v")
+    model = check(net, oracle.attention(q, k, v, mask=mask, cap=cap), y)
+    (step,) = (step for step in model.plan(*net.inputs.values())[0].steps if step.kind == "attention")
+    assert step.arguments["softcap"] == cap and step.arguments["causal"] == (masked == "causal")
+
+
 def test_heads_of_a_product_are_read_in_place():
     """What a transformer's layer does: no copy before, between or behind."""
     x, w = some(2, 9, 12), [some(12, 12) for _ in range(4)]
@@ -303,6 +324,7 @@ REFUSED = {
     "nothing seen": "which gives equal weights",
     "scaled mask": "is scaled after it is added",
     "wider": "more axes or elements",
+    "capped mask": "is inside the cap of its scores",
 }
 
 
@@ -321,6 +343,8 @@ def test_what_stays_and_why(case):
     elif case == "scaled mask":
         net.inputs["mask"] = some(9, 9)
         s = net.node("Mul", net.node("Add", s, "mask"), np.float32(0.5))
+    elif case == "capped mask":
+        s = net.node("Tanh", net.node("Add", s, some(9, 9)))
     elif case == "wider":
         s = net.node("Add", s, some(4, 1, 1, 1, 9))
     elif case == "activation":

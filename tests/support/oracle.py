@@ -172,7 +172,7 @@ def _activation_error(name, x, y):
 
 
 @once
-def attention(q, k, v, *, mask=None, causal=False, scale=None):
+def attention(q, k, v, *, mask=None, causal=False, scale=None, cap=None):
     """Of a score's error, the weight has as much times itself; sums and products add theirs. A query that sees nothing
     gives 0."""
     q, k, v = (np.asarray(a, np.float64) for a in (q, k, v))
@@ -181,6 +181,8 @@ def attention(q, k, v, *, mask=None, causal=False, scale=None):
     scale = scale if scale is not None else 1 / math.sqrt(max(d, 1))
     scores, size = (scale * (a @ b.swapaxes(-1, -2)) for a, b in ((q, k), (np.abs(q), np.abs(k))))
     error = 2 * U * (4 + 2 * math.sqrt(d)) * np.abs(size)
+    if cap is not None:
+        scores, error = cap * np.tanh(scores / cap), error + 8 * U * cap
     if mask is not None and mask.dtype == bool:
         scores = np.where(mask, scores, -np.inf)
     elif mask is not None:

@@ -11,8 +11,10 @@ LOW = -1e4  # exporters' least fill: next to a key that is seen its weight is 0
 
 
 def _attend(node, a, b, v, mask=None):
-    """softmax(scale a b + mask) v; where nothing is seen, 0."""
-    scores = (a @ b) * np.asarray(node.attrs.get("scale", 1.0), a.dtype)
+    """softmax(scale a b + mask) v, the scores before the mask perhaps capped; where nothing is seen, 0."""
+    scores, cap = (a @ b) * np.asarray(node.attrs.get("scale", 1.0), a.dtype), node.attrs.get("softcap", 0.0)
+    if cap:
+        scores = np.asarray(cap, a.dtype) * np.tanh(scores / np.asarray(cap, a.dtype))
     if mask is not None:
         scores = scores + mask
     top = scores.max(-1, keepdims=True)
@@ -127,6 +129,7 @@ def _lower(p: LoweringContext, node):
         y=target,
         mask=mask,
         scale=float(node.attrs.get("scale", 1.0)) * fa * fb,
+        softcap=float(node.attrs.get("softcap", 0.0)),
         causal=diagonal is not None,
         diagonal=0 if diagonal is None else diagonal,
     )

@@ -1,8 +1,8 @@
 """softmax(scale a b + mask) v becomes one node, whose kernel keeps the scores out of memory.
 
 It is found from the second product backwards: its first operand is a softmax over the last axis; between that and the
-first product there may be scales by a number, masks that are added, and masks by Where. What a mask hides is -infinity,
-or so low that no other score matters.
+first product there may be scales by a number, masks that are added, masks by Where, and one cap, c tanh(scores / c).
+What a mask hides is -infinity, or so low that no other score matters.
 """
 
 import numpy as np
@@ -11,6 +11,7 @@ from ..ir.graph import Node
 from ..operators.sdpa import LOW
 from . import bn_folding
 
+_BETWEEN = "MatMul", "Add", "Mul", "Div", "Activation", "Where"
 _ABSORBING = -1e30  # from here on a finite score vanishes when it is added
 
 
@@ -30,7 +31,8 @@ def _fuse(context, product):
         return
     softmax, row = found
     try:
-        first, chain, scale, masks = _scores(context, softmax, row)
+        _check(context, softmax, row)
+        first, chain, scale, cap, masks = _scores(context, softmax)
         if product.attrs.get("alpha", 1.0) != 1 or product.activation is not None or product.residual:
             raise _Refused(f"the product {product.name} does more than sum")
         shape = context.shape(softmax.inputs[0])
@@ -42,9 +44,8 @@ def _fuse(context, product):
         return
     mask = [_sum(context, softmax, masks)] if masks else []
     nodes = [first, *reversed(chain), softmax, *row]
-    fused = Node(
-        "SoftmaxProduct", product.name, [*first.inputs, product.inputs[1], *mask], product.outputs, {"scale": scale}
-    )
+    attrs = {"scale": scale} | ({"softcap": cap} if cap else {})
+    fused = Node("SoftmaxProduct", product.name, [*first.inputs, product.inputs[1], *mask], product.outputs, attrs)
     scores = softmax.inputs[0]
     context.add(fused, product)
     context.remove(*nodes, product)
@@ -63,7 +64,7 @@ def _weights(context, product):
             break
         values = inside.inputs[1:] if inside.op == "Where" else inside.inputs
         behind = [context.producers.get(v) for v in values if v not in context.graph.constants]
-        inside = next((b for b in behind if b is not None and b.op in ("MatMul", "Add", "Mul", "Div", "Where")), None)
+        inside = next((b for b in behind if b is not None and b.op in _BETWEEN), None)
     return None if inside is None or inside.op != "MatMul" else (node, row)
 
 
@@ -86,9 +87,8 @@ def _alone(context, value, readers, what):
         raise _Refused(f"{what} {value} are used elsewhere too")
 
 
-def _scores(context, softmax, row):
-    """(the first product, the nodes between from the softmax backwards, the scale of the product, its masks as (value,
-    factor or Where's node))."""
+def _check(context, softmax, row):
+    """Refuses weights of another axis than the last, and those that anything else reads."""
     shape = context.shape(softmax.inputs[0])
     axis = softmax.attrs.get("axis", -1)
     if shape is None or axis % len(shape) != len(shape) - 1:
@@ -97,20 +97,30 @@ def _scores(context, softmax, row):
     if row:
         _alone(context, row[0].output, 1, "tests of the weights")
         _alone(context, row[1].output, 1, "the weights")
-    value, chain, scale, masks = softmax.inputs[0], [], 1.0, []
+
+
+def _scores(context, softmax):
+    """(the first product, the nodes between from the softmax backwards, the scale of the product, what its scores are
+    capped at or 0, its masks as (value, factor or Where's node))."""
+    value, chain, scale, cap, masks = softmax.inputs[0], [], 1.0, 0.0, []
     while True:
         node = context.producers.get(value)
         _alone(context, value, 1, "the scores")
-        if node is None or node.activation is not None or node.residual:
+        capped = _caps(node) and not cap and scale > 0
+        if node is None or node.residual or node.activation is not None and not capped:
             raise _Refused("an activation or a residual is between it and the product")
         if node.op == "MatMul":
-            return node, chain, scale * node.attrs.get("alpha", 1.0), masks
+            return node, chain, scale * node.attrs.get("alpha", 1.0), cap, masks
         chain.append(node)
         if node.op in ("Mul", "Div"):
             value, factor = bn_folding.factor(context, node, 1.0)
             if factor is None:
                 raise _Refused(f"{node.op} {node.name} before it is no scale by one number")
             scale *= factor
+        elif capped:
+            value, cap = node.inputs[0], scale
+        elif cap:
+            raise _Refused(f"{node.op} {node.name} is inside the cap of its scores")
         elif node.op == "Add":
             value, mask = _operands(context, node)
             masks.append((mask, scale))
@@ -121,13 +131,17 @@ def _scores(context, softmax, row):
             raise _Refused(f"{node.op} {node.name} is between it and the product")
 
 
+def _caps(node):
+    return node is not None and node.op == "Activation" and node.activation == "tanh"
+
+
 def _operands(context, node):
     """(the scores, what is added to them)"""
     for scores, mask in (node.inputs, node.inputs[::-1]):
         inside = context.producers.get(scores)
         if (
             inside is not None
-            and inside.op in ("MatMul", "Mul", "Div", "Add", "Where")
+            and inside.op in _BETWEEN
             and context.shape(scores) == context.shape(node.output)
             and _leads(context, scores)
         ) and not context.differ(scores, node.output):
