@@ -185,6 +185,34 @@ def test_caps(masked, folded):
     assert step.arguments["softcap"] == cap and step.arguments["causal"] == (masked == "causal")
 
 
+@pytest.mark.parametrize("batch", [None, "n"])
+@pytest.mark.parametrize("form", ["plain", "mask", "bias", "softmax apart", "shape"])
+def test_heads_joined_for_products(form, batch):
+    """(batch * heads, ...) for products, (batch, heads, ...) for masks and results: PyTorch's bmm and baddbmm."""
+    q, k, v = (some(*s) for s in SHAPES[4])
+    bias, mask = some(2, 3, 13), some(2, 1, 9, 13)
+    given = {"bias": {"bias": bias}, "plain": {}, "shape": {}}.get(form, {"mask": mask})
+    net = Net(q=q, k=k, v=v, **given)
+    a, b, c = (net.node("Reshape", x, np.int64([-1, n, m])) for x, n, m in (("q", 9, 8), ("k", 13, 8), ("v", 13, 5)))
+    s = net.node("Mul", net.node("MatMul", a, transposed(net, b, 3)), np.float32(8**-0.5))
+    if form == "bias":
+        s = net.node("Add", s, net.node("Reshape", "bias", np.int64([-1, 1, 13])))
+    elif "mask" in given:
+        s = net.node("Add", net.node("Reshape", s, np.int64([-1, 3, 9, 13])), "mask")
+    joined, weights = np.int64([-1, 9, 13]), form == "softmax apart"
+    s = net.node("Softmax", s, axis=-1) if weights else s
+    s = net.node("Reshape", s, joined) if "mask" in given else s
+    y = net.node("MatMul", s if weights else net.node("Softmax", s, axis=2), c)
+    shape = np.int64([-1, 3, 9, 5])
+    if form == "shape":
+        rows = net.node("Div", net.node("Gather", net.node("Shape", y), np.int64([0])), np.int64([3]))
+        shape = net.node("Concat", rows, np.int64([3, 9, 5]), axis=0)
+    expected = mask if "mask" in given else bias[:, :, np.newaxis] if form == "bias" else None
+    model = check(net, oracle.attention(q, k, v, mask=expected), net.node("Reshape", y, shape), batch=batch)
+    steps = model.plan(*net.inputs.values())[0].steps
+    assert [step.kind for step in steps] == ["attention"], "nothing is copied"
+
+
 def test_heads_of_a_product_are_read_in_place():
     """What a transformer's layer does: no copy before, between or behind."""
     x, w = some(2, 9, 12), [some(12, 12) for _ in range(4)]

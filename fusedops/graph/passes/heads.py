@@ -1,0 +1,142 @@
+"""Products of (batch * heads, ...) become products of (batch, heads, ...).
+
+Exporters of many models join the two axes for batched products, and take them apart for a mask or a result. Where they
+stay apart, the pass of attention finds its products, and reads queries, keys and values where they are.
+"""
+
+from ..ir.graph import Node
+
+_DEPTH = 12  # nodes between a Reshape and what joined the axes
+_MOVED = "MatMul", "Softmax", "Mul", "Div", "Add", "Where", "Transpose"
+
+
+def run(context):
+    for node in context.nodes():
+        if node.op == "Reshape" and node in context.order and _joined(context, node.output, node.inputs[0]):
+            _Apart(context, node).run()
+
+
+def _joined(context, apart, joined):
+    """Whether a value of three axes is one of four with the first two joined, in any batch."""
+    for shape in context.shape, context.doubled:
+        four, three = shape(apart), shape(joined)
+        if four is None or three is None or len(four) != 4 or three != (four[0] * four[1], *four[2:]):
+            return False
+    return True
+
+
+class _Apart:
+    """A Reshape that takes batch and heads apart moves up to where they were joined."""
+
+    def __init__(self, context, reshape):
+        self.context, self.reshape, self.removed, self.joins = context, reshape, [], {}
+        self.three, self.four = context.shape(reshape.inputs[0]), context.shape(reshape.output)
+
+    def run(self):
+        value, products = self.reshape.inputs[0], []
+        self.first = self._find(value, products, _DEPTH)
+        if self.first is None or not products:
+            return
+        apart = self._take(value, self.reshape, _DEPTH)
+        self.context.rename(self.reshape.output, apart)
+        self.context.remove(self.reshape, *self.removed)
+        graph = self.context.graph
+        unread = [n for n in self.joins if not self.context.consumers.get(n.output) and n.output not in graph.results]
+        self.context.remove(*unread)
+
+    def _find(self, value, products, depth):
+        """A value of four axes that a Reshape joined, on the way up; `products` gets those in between."""
+        node = self.context.producers.get(value)
+        if depth and self._joins(node):
+            return node.inputs[0]
+        if not depth or not self._moves(node):
+            return None
+        products += [node] * (node.op == "MatMul")
+        found = (self._find(v, products, depth - 1) for v in node.inputs if self._has_both(v))
+        return next((v for v in found if v is not None), None)
+
+    def _has_both(self, value):
+        """Whether the first of a value's three axes is that of batch and heads."""
+        shape = self.context.shape(value)
+        return shape is not None and len(shape) == 3 and shape[0] == self.three[0]
+
+    def _joins(self, node):
+        """Whether a Reshape joins the same batch and heads."""
+        if node is None or node.op != "Reshape" or not _joined(self.context, node.inputs[0], node.output):
+            return False
+        apart = self.context.shape(node.inputs[0])
+        return apart[:2] == self.four[:2] and self._alike(node.inputs[0])
+
+    def _alike(self, value):
+        """Whether batch and heads are also alike where open sizes are twice as large."""
+        return self.context.doubled(value)[:2] == self.context.doubled(self.reshape.output)[:2]
+
+    def _moves(self, node):
+        """Whether a node may have four axes instead: nothing else reads its result, but its shape."""
+        if node is None or node.op not in _MOVED or node.activation is not None or node.residual:
+            return False
+        shape = self.context.shape(node.output)
+        if shape is None or len(shape) != 3 or not self._has_one_reader(node.output):
+            return False
+        if node.op == "MatMul":
+            return all(map(self._has_both, node.inputs))
+        if node.op == "Softmax":
+            return node.attrs.get("axis", -1) % 3 > 0
+        return node.op != "Transpose" or node.attrs.get("perm") == [0, 2, 1]
+
+    def _has_one_reader(self, value):
+        """Whether one node alone reads a value, beside those that read its shape."""
+        readers = self.context.consumers.get(value, ())
+        others = [n for n in readers if n.op != "Shape" or n.attrs.get("start") or n.attrs.get("end")]
+        return value not in self.context.graph.results and len(others) == 1
+
+    def _take(self, value, reader, depth):
+        """The name of a value with batch and heads apart; `reader` is a node that reads it."""
+        node = self.context.producers.get(value)
+        if self._joins(node):
+            self.joins[node] = True
+            return node.inputs[0]
+        if not depth or not self._moves(node):
+            return self._reshaped(value, reader)
+        inputs = [self._take(v, node, depth - 1) if self._has_both(v) else v for v in node.inputs]
+        attrs = dict(node.attrs)
+        if node.op == "Transpose":
+            attrs["perm"] = [0, 1, 3, 2]
+        elif node.op == "Softmax":
+            attrs["axis"] = -1 if attrs.get("axis", -1) % 3 == 2 else -2
+        self.removed.append(node)
+        moved = Node(node.op, node.name, inputs, [], attrs, fused_from=node.fused_from)
+        made = self._added(moved, node, value)
+        for shape in [n for n in self.context.consumers.get(value, ()) if n.op == "Shape"]:
+            self._joined_shape(shape, made, node)
+        return made
+
+    def _joined_shape(self, shape, apart, behind):
+        """Lets a node make the shape of three axes of what has four now."""
+        both = [self._part(apart, behind, i, i + 1) for i in range(2)]
+        joined = self.context.fresh(f"{apart}.joined")
+        self.context.add(Node("Mul", joined, both, [joined]), behind)
+        parts = [joined, self._part(apart, behind, 2, 4)]
+        self.context.remove(shape)
+        self.context.add(Node("Concat", shape.name, parts, shape.outputs, {"axis": 0}), behind)
+
+    def _part(self, value, behind, start, end):
+        """A part of the shape of a value."""
+        name = self.context.fresh(f"{value}.shape")
+        self.context.add(Node("Shape", name, [value], [name], {"start": start, "end": end}), behind)
+        return name
+
+    def _added(self, node, behind, value):
+        """The result of a new node: `value` with four axes."""
+        context, known = self.context, self.context.known[value]
+        node.outputs = [context.fresh(f"{value}.apart")]
+        context.add(node, behind)
+        context.known[node.output] = known._replace(shape=(*self.four[:2], *known.shape[1:]), data=None)
+        return node.output
+
+    def _reshaped(self, value, reader):
+        """A value whose axes were joined otherwise, as (batch, heads, ...)."""
+        context, parts = self.context, [self._part(self.first, reader, 0, 2), self._part(value, reader, 1, 3)]
+        shape = context.fresh(f"{value}.shape")
+        context.add(Node("Concat", shape, parts, [shape], {"axis": 0}), reader)
+        return self._added(Node("Reshape", context.fresh(f"{value}.reshape"), [value, shape], []), reader, value)
