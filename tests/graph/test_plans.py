@@ -321,6 +321,17 @@ def test_values_that_come_later():
     )
 
 
+def test_values_that_come_later_stay_while_their_sizes_do():
+    env, (x, _) = traced(3, 4)
+    made = []
+    inner = symbolic.deferred(lambda n: made.append(n) or np.arange(n), x + 1)
+    late = symbolic.deferred(np.negative, inner)
+    for sizes in (2, 5), (2, 6), (2, 7), (4, 7), (2, 7):
+        values = symbolic._core.Formulas(env.formulas).run(sizes)
+        np.testing.assert_array_equal(symbolic.concrete(late, values), -np.arange(sizes[0] + 1))
+    assert made == [3, 5, 3]
+
+
 # ---- steps that had no kernel
 
 

@@ -274,20 +274,19 @@ class Deferred:
     environment, which must stay then."""
 
     def __init__(self, function, arguments, shape=None, dtype=None):
-        self.function, self.arguments, self._shape, self._dtype, self._computed = (
-            function,
-            arguments,
-            shape,
-            dtype,
-            None,
-        )
-        self.sizes = tuple({size.number: size for size in _symbols(arguments)}.values())
+        self.function, self.arguments, self._shape, self._dtype = function, arguments, shape, dtype
+        sizes = {size.number: size for size in _symbols(arguments)}
+        self.sizes, self._numbers = tuple(sizes.values()), tuple(sizes)
+        self._computed = None, None  # the sizes of the latest result, and that
 
     def now(self, values=None):
-        """The result for these values of formulas; each is computed once."""
-        if self._computed is None or self._computed[0] is not values:
-            self._computed = values, self.function(*concrete(self.arguments, values))
-        return self._computed[1]
+        """The result for these values of formulas; it stays while those of its sizes do."""
+        key = (None,) if values is None else tuple(map(values.item, self._numbers))
+        sizes, result = self._computed
+        if sizes != key:
+            result = self.function(*concrete(self.arguments, values))
+            self._computed = key, result
+        return result
 
     def fixed(self):
         """The result for the sizes of the environment, from now on the only ones."""
