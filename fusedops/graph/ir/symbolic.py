@@ -275,8 +275,10 @@ class Deferred:
 
     def __init__(self, function, arguments, shape=None, dtype=None):
         self.function, self.arguments, self._shape, self._dtype = function, arguments, shape, dtype
-        sizes = {size.number: size for size in _symbols(arguments)}
+        found = [_symbols(argument) for argument in arguments]
+        sizes = {size.number: size for symbols in found for size in symbols}
         self.sizes, self._numbers = tuple(sizes.values()), tuple(sizes)
+        self._open = [i for i, symbols in enumerate(found) if symbols]
         self._computed = None, None  # the sizes of the latest result, and that
 
     def now(self, values=None):
@@ -284,7 +286,10 @@ class Deferred:
         key = (None,) if values is None else tuple(map(values.item, self._numbers))
         sizes, result = self._computed
         if sizes != key:
-            result = self.function(*concrete(self.arguments, values))
+            arguments = list(self.arguments)
+            for i in self._open:
+                arguments[i] = concrete(arguments[i], values)
+            result = self.function(*arguments)
             self._computed = key, result
         return result
 
