@@ -1,5 +1,5 @@
-"""Decoders that PyTorch exports, with masks and caches spelled out: they take the road of those with an operator of
-their own."""
+"""Decoders that PyTorch exports, as ONNX or as programs of its own, with masks and caches spelled out: they take the road
+of those with an operator of their own."""
 
 import numpy as np
 import pytest
@@ -8,19 +8,21 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
 import fusedops as fo
 from fusedops.graph.planner import plan
-from torch_decoder import HEAD, KV_HEADS, WORDS, Llama, exported
+from torch_decoder import HEAD, KV_HEADS, WORDS, Llama, exported, program
 
 RNG = np.random.default_rng(0)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["torchscript", "dynamo"])
+@pytest.fixture(scope="module", params=["torchscript", "dynamo", "torch.export"])
 def both(request):
     """(module, network)"""
-    if request.param:
-        pytest.importorskip("onnxscript")
     torch.manual_seed(0)
     module = Llama().eval()
-    return module, fo.load_onnx(exported(module, request.param))
+    if request.param == "torch.export":
+        return module, fo.from_torch(program(module))
+    if request.param == "dynamo":
+        pytest.importorskip("onnxscript")
+    return module, fo.load_onnx(exported(module, request.param == "dynamo"))
 
 
 def no_past(batch):

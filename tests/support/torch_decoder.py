@@ -69,15 +69,30 @@ class Llama(nn.Module):
 
 def exported(module, dynamo, past=4, new=3, heads=KV_HEADS, size=HEAD):
     """The ONNX model of a decoder with such keys and values."""
+    plain, caches = examples(module, past, new, heads, size)
+    return export(module, dynamo, plain, caches, ["logits", *(c.replace("past", "present") for c in caches)])
+
+
+def program(module, past=4, new=3, heads=KV_HEADS, size=HEAD):
+    """The program of torch.export of such a decoder."""
+    plain, caches = (
+        {name: (x, dict.fromkeys(axes, torch.export.Dim.DYNAMIC)) for name, (x, axes) in each.items()}
+        for each in examples(module, past, new, heads, size)
+    )
+    shapes = (*(axes for _, axes in plain.values()), tuple(axes for _, axes in caches.values()))
+    return torch.export.export(module, tuple(x for x, _ in (*plain.values(), *caches.values())), dynamic_shapes=shapes)
+
+
+def examples(module, past, new, heads, size):
+    """(arrays, keys and values) that a decoder takes: {name: (example, its open axes)}."""
     count = 2 * len(module.layers)
     plain = {
         "input_ids": (torch.ones(2, new, dtype=torch.int64), {0: "batch", 1: "new"}),
         "attention_mask": (torch.ones(2, past + new, dtype=torch.int64), {0: "batch", 1: "total"}),
         "position_ids": (torch.arange(past, past + new)[None].repeat(2, 1), {0: "batch", 1: "new"}),
     }
-    names = [f"{i // 2}.{'kv'[i % 2]}" for i in range(count)]
-    caches = {f"past.{c}": (torch.randn(2, heads, past, size), {0: "batch", 2: "past"}) for c in names}
-    return export(module, dynamo, plain, caches, ["logits", *(f"present.{c}" for c in names)])
+    names = [f"past.{i // 2}.{'kv'[i % 2]}" for i in range(count)]
+    return plain, {name: (torch.randn(2, heads, past, size), {0: "batch", 2: "past"}) for name in names}
 
 
 def export(module, dynamo, plain, caches, results):

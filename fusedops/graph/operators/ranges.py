@@ -36,7 +36,7 @@ def _lower_range(p: LoweringContext, node):
 def _is(p, value, number):
     """Whether a value is known to be this number."""
     data = p.data(value)
-    return isinstance(data, np.ndarray) and data.dtype != object and data.item() == number
+    return isinstance(data, np.ndarray) and data.dtype != object and data.size == 1 and data.item() == number
 
 
 def _counted_axis(p: LoweringContext, value):
@@ -46,7 +46,10 @@ def _counted_axis(p: LoweringContext, value):
         return None
     if node.op == "Range":
         return 0 if _is(p, node.inputs[0], 0) and _is(p, node.inputs[2], 1) else None
-    if node.op not in ("Unsqueeze", "Expand"):
+    if node.op == "Add":
+        others = [v for v, zero in (node.inputs, node.inputs[::-1]) if _is(p, zero, 0)]
+        return _counted_axis(p, others[0]) if others else None
+    if node.op not in ("Unsqueeze", "Reshape", "Expand"):
         return None
     axis, x, y = _counted_axis(p, node.inputs[0]), p.known[node.inputs[0]].shape, p.known[value].shape
     if axis is None:
@@ -54,6 +57,9 @@ def _counted_axis(p: LoweringContext, value):
     if node.op == "Expand":
         moved = axis + len(y) - len(x)
         return moved if x[axis] == y[moved] else None
+    if node.op == "Reshape":  # of one axis, as Unsqueeze
+        wide = [a for a, n in enumerate(y) if n.__class__ is not int or n != 1]
+        return wide[0] if len(x) == len(wide) == 1 else None
     added = {int(a) % len(y) for a in p.data(node.inputs[1]).reshape(-1)}
     return [a for a in range(len(y)) if a not in added][axis]
 

@@ -175,12 +175,15 @@ def _sums(graph, sizes):
 
 
 def _growing(graph, names):
-    """Choices of {a size: what it is the sum of} where caches grow, the likely ones first."""
+    """Choices of {a size: what it is the sum of} where caches grow, the likely ones first. All have as many rows,
+    whatever their names."""
     past = {graph.inputs[c.input].shape[c.axis] for c in caches_of(graph) if graph.inputs[c.input].shape}
     new = _lengths(graph, names - past)
-    if len(past) != 1 or not past <= names or len(new) > 4:
+    if not past or not past <= names or len(new) > 4:
         return [{}]
-    return [{total: [*past, other]} for total in new[::-1] for other in new if other != total]
+    first, *others = sorted(past)
+    alike = {name: [first] for name in others}
+    return [alike | {total: [first, other]} for total in new[::-1] for other in new if other != total]
 
 
 def _lengths(graph, names):

@@ -24,11 +24,14 @@ def caches_of(graph):
     for node in graph.nodes:
         if node.op == "com.microsoft.GroupQueryAttention" and len(node.outputs) > 2:
             pairs = [(node.input(3), node.outputs[1], 2), (node.input(4), node.outputs[2], 2)]
-        elif node.op == "Concat" and len(node.inputs) > 1 and node.inputs[0] in numbers:
+        elif node.op not in ("Concat", "Identity") or node.inputs[0] not in numbers:
+            continue
+        elif len(node.inputs) == 1:  # before clean-up
+            numbers[node.output] = numbers[node.inputs[0]]
+            continue
+        else:
             shape = graph.inputs[numbers[node.inputs[0]]].shape
             pairs = [(node.inputs[0], node.output, node.attrs["axis"] % len(shape))] if shape else []
-        else:
-            continue
         found += [
             Cache(numbers[name], graph.results.index(made), axis)
             for name, made, axis in pairs
