@@ -9,6 +9,7 @@ import fusedops as fo
 import oracle
 from fusedops import _core, activations
 from fusedops.graph.ir.graph import Node
+from fusedops.graph.ir.subgraph import graphs_of
 from fusedops.graph.operators import matmul_nbits
 from nbits import layer, network, unpacked, weights
 from oracle import check
@@ -164,6 +165,32 @@ def test_products_share_weights(draw):
     assert first.inputs[1] == second.inputs[1]
     x = draw(2, 64)
     np.testing.assert_array_equal(model(x), fo.load_onnx(proto, fuse=False)(x))
+
+
+def test_branches_share_weights(draw):
+    """A decoder that optimum merged, with weights of 4 bits, has them once."""
+    proto, (w,) = network(64, 48)
+    product, graph = proto.graph.node[0], proto.graph
+    branches = []
+    for op, name in ("Relu", "then"), ("Neg", "else"):
+        made, end = onnx.NodeProto(), helper.make_node(op, ["p"], [name])
+        made.CopyFrom(product)
+        made.output[0] = "p"
+        result = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["m", 48])
+        branches.append(helper.make_graph([made, end], name, [], [result]))
+    then, other = branches
+    del graph.node[:]
+    graph.node.append(helper.make_node("If", ["past"], ["y"], then_branch=then, else_branch=other))
+    graph.input.append(helper.make_tensor_value_info("past", TensorProto.BOOL, []))
+    model, x = fo.load_onnx(proto), draw(5, 64)
+    for past in True, False:
+        y = x @ w.T
+        np.testing.assert_allclose(model(x, np.array(past)), np.maximum(y, 0) if past else -y, rtol=1e-4, atol=1e-4)
+    (node,) = (n for n in model._graph.nodes if n.op == "If")
+    first, second = (g.constants for g in graphs_of(node).values())
+    assert len(first) == 3
+    for a, b in zip(first.values(), second.values(), strict=True):
+        assert np.shares_memory(a, b)
 
 
 # ---- accuracy level 4: rows of int8, and steps in an order of their own

@@ -15,9 +15,10 @@ class Context:
     report. Passes change nodes by the methods here, which keep `producers` and `consumers` of values and the `order`
     of nodes; `moved`: it is no longer that of the list of nodes."""
 
-    def __init__(self, graph, known, optimize):
+    def __init__(self, graph, known, optimize, packed):
         self.graph, self.report, self.kind = graph, [], ""
         self.optimize = optimize  # the same passes on a graph inside a node; returns their report
+        self.packed = packed  # weights in blocks as kernels take them, by what they were; graphs inside share them
         self.sizes, self.known = _example(graph, known)
         self.producers, self.consumers = graph.producers(), graph.consumers()
         self._number(graph.nodes)

@@ -13,6 +13,7 @@ from ..ir.explanation import Fusion
 from ..ir.graph import Node
 from ..operators.matmul_nbits import in_blocks, packed, weights_shape
 from ..operators.schema import floats
+from ..steps.prepared import OfConstants
 
 
 def pack(context):
@@ -52,19 +53,16 @@ def _why_no_kernel(context, node, q, scales, zeros, bias, order):
     if order is not None and in_blocks(node, order) is None:
         return f"its blocks (g_idx) are not all of {block} steps"
     known = context.known.get(node.inputs[0])
-    return "" if known is not None and known.dtype == np.float32 else "it is not known to take float32"
+    # in a branch it may not be known: by the operator's definition its type is that of the scales
+    return "" if known is None or known.dtype == np.float32 else f"it takes {known.dtype}, not float32"
 
 
 def _pack(context, node, done):
     graph, before, bits = context.graph, node.inputs, node.attrs["bits"]
-    sizes = {name: value for name, value in node.attrs.items() if name != "accuracy_level"}
-    names, key = before[1:4], (*before[1:4], node.input(5), *sorted(sizes.items()))
+    sizes = tuple(sorted((name, value) for name, value in node.attrs.items() if name != "accuracy_level"))
+    names, key = before[1:4], (*before[1:4], node.input(5), *sizes)
     if key not in done:
-        order = graph.constant(node, 5)
-        order = None if order is None else in_blocks(node, order)
-        q, scales, zero_points = (graph.constant(node, i) for i in range(1, 4))
-        arrays = packed(node, q, scales, zero_points, order)
-        let_go(q)
+        *arrays, order = _arrays(context, node, sizes)
         done[key] = (
             [context.add_constant(f"{name or node.name}.packed", a) for name, a in zip(names, arrays, strict=True)],
             order,
@@ -75,6 +73,18 @@ def _pack(context, node, done):
     context.reads_instead(node, before)
     saved = 4 * node.attrs["N"] * node.attrs["K"] - sum(graph.constants[v].nbytes for v in done[key][0])
     context.report.append(Fusion(context.kind, (f"{names[0]} of {bits} bits",), node.name, 0, saved))
+
+
+def _arrays(context, node, sizes):
+    """(weights, scales, zero points, order) as kernels take them, once for all branches that have these constants."""
+    given = [context.graph.constant(node, i) for i in (1, 2, 3, 5)]
+    key = OfConstants(sizes, *given)
+    if key not in context.packed:
+        *arrays, order = given
+        order = None if order is None else in_blocks(node, order)
+        context.packed[key] = *packed(node, *arrays, order), order
+        let_go(arrays[0])
+    return context.packed[key]
 
 
 def _gathered(context, node, order):

@@ -82,12 +82,12 @@ def check_names(disabled):
     return frozenset(disabled)
 
 
-def optimize(graph, *, fold, fuse, disabled=()):
+def optimize(graph, *, fold, fuse, disabled=(), packed=None):
     """Runs the passes on the graph, in place, but those whose names are in `disabled`; returns the list of Fusion and
-    Refusal."""
-    disabled = check_names(disabled)
-    inner = partial(optimize, fold=fold, fuse=fuse, disabled=disabled)
-    context = Context(graph, subgraphs.inline_known(graph), inner)
+    Refusal. `packed` has the weights that were packed in graphs around it."""
+    disabled, packed = check_names(disabled), {} if packed is None else packed
+    inner = partial(optimize, fold=fold, fuse=fuse, disabled=disabled, packed=packed)
+    context = Context(graph, subgraphs.inline_known(graph), inner, packed)
     for each in PASSES:
         if each.name not in disabled and (not each.kind or (fold if each.kind == "fold" else fuse)):
             context.run(each)
