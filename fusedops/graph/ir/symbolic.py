@@ -279,7 +279,7 @@ class Deferred:
         sizes = {size.number: size for symbols in found for size in symbols}
         self.sizes, self._numbers = tuple(sizes.values()), tuple(sizes)
         self._open = [i for i, symbols in enumerate(found) if symbols]
-        self._computed = None, None  # the sizes of the latest result, and that
+        self._computed: tuple = (None, None)  # the sizes of the latest result, and that
 
     def now(self, values=None):
         """The result for these values of formulas; it stays while those of its sizes do."""

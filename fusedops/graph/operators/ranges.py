@@ -47,13 +47,18 @@ def _counted_axis(p: LoweringContext, value):
     if node.op == "Range":
         return 0 if _is(p, node.inputs[0], 0) and _is(p, node.inputs[2], 1) else None
     if node.op == "Add":
-        others = [v for v, zero in (node.inputs, node.inputs[::-1]) if _is(p, zero, 0)]
-        return _counted_axis(p, others[0]) if others else None
+        counted = next((v for v, zero in (node.inputs, node.inputs[::-1]) if _is(p, zero, 0)), None)
+        alike = counted is not None and p.known[counted].shape == p.known[value].shape
+        return _counted_axis(p, counted) if alike else None
     if node.op not in ("Unsqueeze", "Reshape", "Expand"):
         return None
-    axis, x, y = _counted_axis(p, node.inputs[0]), p.known[node.inputs[0]].shape, p.known[value].shape
-    if axis is None:
-        return None
+    axis = _counted_axis(p, node.inputs[0])
+    return None if axis is None else _moved_axis(p, node, axis)
+
+
+def _moved_axis(p: LoweringContext, node, axis):
+    """Where an axis is behind a node that adds others; None where it is longer or among several."""
+    x, y = p.known[node.inputs[0]].shape, p.known[node.output].shape
     if node.op == "Expand":
         moved = axis + len(y) - len(x)
         return moved if x[axis] == y[moved] else None

@@ -80,10 +80,10 @@ def _arrays(context, node, sizes):
     given = [context.graph.constant(node, i) for i in (1, 2, 3, 5)]
     key = OfConstants(sizes, *given)
     if key not in context.packed:
-        *arrays, order = given
+        q, scales, zeros, order = given
         order = None if order is None else in_blocks(node, order)
-        context.packed[key] = *packed(node, *arrays, order), order
-        let_go(arrays[0])
+        context.packed[key] = *packed(node, q, scales, zeros, order), order
+        let_go(q)
     return context.packed[key]
 
 
