@@ -98,10 +98,9 @@ def _check(onnx, model):
     context = onnx.checker.C.CheckerContext()
     context.ir_version = min(model.ir_version or onnx.IR_VERSION, onnx.IR_VERSION)
     context.opset_imports = model.opsets
-    current = functools.cache(functools.partial(_is_current, onnx, model))
     for graph in model.graph.all():
         for node in graph.nodes:
-            if not node.nested and current(node.key) and not _has_data_outside(node):
+            if not node.nested and _is_current(model, node.key) and not _has_data_outside(node):
                 proto = node.proto
                 if proto.domain != node.domain:
                     proto = onnx.NodeProto.FromString(proto.SerializeToString())
@@ -114,22 +113,26 @@ def _has_data_outside(node):
     return any(a.is_tensor and a.proto.t.data_location for a in node.attributes)
 
 
-def _is_current(onnx, model, key):
+def _is_current(model, key):
     """Whether ONNX's checker knows an operator. The value of a Constant is checked as it is read."""
     domain, op = key
-    opset = model.opsets.get(domain, 0)
-    return (
-        key not in model.functions
-        and op != "Constant"
-        and onnx.defs.has(op, opset, domain)
-        and not onnx.defs.get_schema(op, opset, domain).deprecated
-    )
+    return key not in model.functions and op != "Constant" and _has_schema(op, model.opsets.get(domain, 0), domain)
+
+
+@functools.lru_cache(1000)
+def _has_schema(op, opset, domain):
+    import onnx
+
+    return onnx.defs.has(op, opset, domain) and not onnx.defs.get_schema(op, opset, domain).deprecated
 
 
 def _outside(onnx, model, path, own):
     """{location: bytes} of what holds data of tensors: the model's own bytes, or files in its folder or in that of the
     file it links to."""
-    folder, found = os.path.dirname(os.path.abspath(path or "")), {inline_weights.OWN: own}
+    found = {inline_weights.OWN: own}
+    if not model.outside:
+        return found
+    folder = os.path.dirname(os.path.abspath(path or ""))
     roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path or ""))}
     for tensor in model.outside:
         with _one_error(onnx, repr(path)):
