@@ -146,6 +146,90 @@ def test_a_mask_is_ones_and_positions_count_on():
     assert count.tolist() == [0, 0] and at.tolist() == [[9], [9]]
 
 
+class Memory:
+    """Room for the caches of a decoder, of which calls take and give the first rows."""
+
+    def __init__(self, net, batch, room, layout=lambda a: a):
+        shape = batch, decoder_net.KV_HEADS, room, decoder_net.HEAD
+        self.net, self.tokens = net, 0
+        self.arrays = {v.name: layout(np.full(shape, np.nan, np.float32)) for v in net.inputs[2:]}
+
+    def __call__(self, ids, **more):
+        total = self.tokens + ids.shape[1]
+        past, present = ({n: a[:, :, :k] for n, a in self.arrays.items()} for k in (self.tokens, total))
+        out = {name.replace("past", "present"): a for name, a in present.items()}
+        found = self.net(ids, np.ones((len(ids), total), np.int64), *past.values(), out=out | more)
+        assert all(y is a for y, a in zip(found[1:], out.values(), strict=True))
+        self.tokens = total
+        return found[0]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_caches_in_memory_of_the_caller(batch, threads, monkeypatch):
+    lowered, lower = [], plan._lower
+    monkeypatch.setattr(plan, "_lower", lambda builder, node: lowered.append(node.name) or lower(builder, node))
+    net, text = fo.load_onnx(decoder_net.decoder()), words(batch, 30)
+    memory, decoder = Memory(net, batch, 31), net.decoder(capacity=31)
+    for i, ids in enumerate(np.split(text, [5, 6, 9, *range(10, 30)], 1)):
+        np.testing.assert_array_equal(memory(ids), decoder(ids))
+        if i == 4:
+            lowered.clear()
+    assert not lowered
+    for name, a in decoder.caches.items():
+        np.testing.assert_array_equal(memory.arrays[name][:, :, :30], a)
+        assert np.isnan(memory.arrays[name][:, :, 30:]).all(), "what is behind stays"
+    steps = max(net._session._lent._plans.values(), key=lambda found: found[0].used)[0].steps
+    kinds = [step.kind for step in steps if any(t.buffer.slot in (3, 4) for t in step.writes)]
+    assert kinds == (["append"] * 2 if batch > 1 else ["rotate", "copy"])
+
+
+@pytest.mark.parametrize("kind", ["strided", "other room", "elsewhere"])
+def test_caches_that_lie_otherwise_are_copied(kind):
+    net, text = fo.load_onnx(decoder_net.decoder()), words(2, 6)
+    memory, decoder = (
+        Memory(net, 2, 20, lambda a: np.repeat(a, 2, 3)[..., ::2] if kind == "strided" else a),
+        net.decoder(),
+    )
+    first = next(iter(memory.arrays))
+    if kind == "other room":
+        memory.arrays[first] = np.zeros((2, decoder_net.KV_HEADS, 40, decoder_net.HEAD), np.float32)
+    for ids in np.split(text, [4, 5], 1):
+        y = decoder(ids)
+        if kind == "elsewhere":
+            past = {n: a[:, :, : memory.tokens].copy() for n, a in memory.arrays.items()}
+            memory.net = lambda *given, past=past, **out: net(*given[:2], *past.values(), **out)
+        np.testing.assert_array_equal(memory(ids), y)
+    for name, a in decoder.caches.items():
+        np.testing.assert_array_equal(memory.arrays[name][:, :, :6], a)
+    assert not net._session._lent._plans
+
+
+def test_what_caches_in_memory_of_the_caller_refuse():
+    net = fo.load_onnx(decoder_net.decoder())
+    memory = Memory(net, 1, 20)
+    memory(words(1, 3))
+    name, kept = next(iter(memory.arrays.items()))
+    with pytest.raises(ValueError, match="out for logits has shape"):
+        memory(words(1, 1), logits=np.empty((1, 2, decoder_net.WORDS), np.float32))
+    with pytest.raises(ValueError, match="outside its axis"):
+        memory(np.array([[decoder_net.WORDS]]))
+    one_head, out = (
+        [a[:, :1, :3] for a in memory.arrays.values()],
+        [None, *(a[:, :, :4] for a in memory.arrays.values())],
+    )
+    with pytest.raises(ValueError, match="has shape"):
+        net(words(1, 1), np.ones((1, 4), np.int64), *one_head, out=out)
+    memory.arrays[name] = kept[..., :8]
+    with pytest.raises(ValueError, match="has shape"):
+        memory(words(1, 1))
+    memory.arrays[name] = kept
+    kept.flags.writeable = False
+    with pytest.raises(ValueError, match="is read-only"):
+        memory(words(1, 1))
+    kept.flags.writeable = True
+    assert memory(words(1, 1)).shape == (1, 1, decoder_net.WORDS)
+
+
 def test_errors():
     plain = fo.load_onnx(
         parse_model('<ir_version: 8, opset_import: ["" : 17]> net (float[n] x) => (float[n] y) { y = Exp(x) }')

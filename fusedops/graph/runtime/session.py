@@ -16,9 +16,10 @@ from ..ir.subgraph import DataDependentShape, decisions, inlined
 from ..ir.symbolic import SYMBOLIC_ERRORS, Conditions, ShapeEnv
 from ..passes.optimizer import optimize
 from ..planner.plan import SymbolicPlan, batch_of
+from ..steps.caches import caches_of
 from ..steps.prepared import Prepared
 from ..steps.tensor import working_memory
-from . import destinations, segments
+from . import destinations, lent_caches, segments
 from .arguments import checked, with_inputs
 from .loop_runner import Subgraphs
 from .profiler import run_timed
@@ -78,6 +79,7 @@ class Session:
         self.shape_inputs, self._branching = set(shape_inputs(graph, inner)), any(n.op == "If" for n in graph.nodes)
         self._symbolic, self._planned_anew, self.failures = {}, 0, 0
         self._branches, self._decisions, self.caches = {}, {}, caches
+        self._lent = None  # the session for caches in memory of the caller
         fixed = all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs)
         self._open = not fixed
         self._simple = not self.shape_inputs and all(v.dtype == np.float32 for v in graph.inputs)
@@ -99,14 +101,21 @@ class Session:
 
     def run(self, arrays, out=None):
         """The results for a tuple of the inputs in order, as a list; `out` as :mod:`.destinations` takes it."""
+        given = None if out is None else destinations.listed(out, self.graph.outputs)
+        if given is not None and self._lent is None:
+            caches = [] if self.caches else caches_of(self.graph)
+            self._lent = caches and self.keeping(caches)
+        results = given and self._lent and lent_caches.run(self._lent, arrays, given, executed)
+        if results:
+            return results
         found = self._simple and self._planned(arrays)
         if not found:
             arrays = self.take(arrays)
             found = self.plan_of(arrays)
         plan, arenas = found
-        if out is not None:
-            return _written(plan, arenas, arrays, destinations.listed(out, self.graph.outputs), self.graph.outputs)
-        return segments.run(plan, arenas, arrays, _executed) if plan.segmented else _executed(plan, arenas, arrays)
+        if given is not None:
+            return _written(plan, arenas, arrays, given, self.graph.outputs)
+        return segments.run(plan, arenas, arrays, executed) if plan.segmented else executed(plan, arenas, arrays)
 
     def run_into(self, arrays, new):
         """The results for a tuple of the inputs in order, in arrays that `new` makes of a shape and a dtype."""
@@ -116,10 +125,10 @@ class Session:
             found = self.plan_of(arrays)
         plan, arenas = found
         if plan.segmented:  # shapes are known when all is computed
-            results = segments.run(plan, arenas, arrays, _executed)
+            results = segments.run(plan, arenas, arrays, executed)
             return destinations.deliver(results, [new(y.shape, y.dtype) for y in results])
         given = [new(shape, dtype) for shape, dtype in plan.outputs]
-        return destinations.deliver(_executed(plan, arenas, arrays, None if plan.template.refuses else given), given)
+        return destinations.deliver(executed(plan, arenas, arrays, None if plan.template.refuses else given), given)
 
     def take(self, arrays):
         """The inputs of a call as the plan takes them."""
@@ -316,7 +325,7 @@ def _with_sizes(x, sizes):
     return np.array([next(sizes) for _ in range(x.size)], object).reshape(x.shape)
 
 
-def _executed(plan, arenas, arrays, given=None):
+def executed(plan, arenas, arrays, given=None):
     """The results of a plan; in the arrays that are given for them, None for new ones."""
     arena, *results = working_memory(plan, arenas, given)
     try:
@@ -329,12 +338,12 @@ def _executed(plan, arenas, arrays, given=None):
 def _written(plan, arenas, arrays, given, outputs):
     """The results of a plan in the arrays that are given for them, None for new ones."""
     if plan.segmented:  # shapes are known when all is computed
-        results = segments.run(plan, arenas, arrays, _executed)
+        results = segments.run(plan, arenas, arrays, executed)
         destinations.check(given, outputs, [(np.shape(y), getattr(y, "dtype", None)) for y in results])
     else:
         destinations.check(given, outputs, plan.outputs)
         ready = None if plan.template.refuses else destinations.in_place(given, arrays)
-        results = _executed(plan, arenas, arrays, ready)
+        results = executed(plan, arenas, arrays, ready)
     return destinations.deliver(results, given)
 
 
