@@ -43,8 +43,12 @@ def _memory(caches, arrays, given):
         rooms.add(room)
     outputs = {c.output for c in caches}
     others = [x for i, x in enumerate(arrays) if i not in own] + [y for i, y in enumerate(given) if i not in outputs]
-    alone = not any(np.may_share_memory(y, x) for y in own.values() for x in others if isinstance(x, np.ndarray))
-    return (rooms.pop(), own) if len(rooms) == 1 and alone else None
+    return (rooms.pop(), own) if len(rooms) == 1 and not _share(own.values(), others) else None
+
+
+def _share(memory, others):
+    """Whether other arrays may lie in the memory of caches."""
+    return any(np.may_share_memory(y, x) for y in memory for x in others if isinstance(x, np.ndarray))
 
 
 def _begins(x, y, axis):
