@@ -29,31 +29,36 @@ class _Apart:
     """A Reshape that takes batch and heads apart moves up to where they were joined."""
 
     def __init__(self, context, reshape):
-        self.context, self.reshape, self.removed, self.joins = context, reshape, [], {}
+        self.context, self.reshape, self.removed = context, reshape, []
         self.three, self.four = context.shape(reshape.inputs[0]), context.shape(reshape.output)
 
     def run(self):
-        value, products = self.reshape.inputs[0], []
-        self.first = self._find(value, products, _DEPTH)
-        if self.first is None or not products:
+        context, value, moved, joins = self.context, self.reshape.inputs[0], [], {}
+        self._find(value, moved, joins, _DEPTH)
+        if not joins or all(node.op != "MatMul" for node in moved):
+            return
+        self.first = min((join.inputs[0] for join in joins), key=self._place)
+        if self._place(self.first) > min(map(context.order.__getitem__, moved)):  # it says batch and heads to them
             return
         apart = self._take(value, self.reshape, _DEPTH)
-        self.context.rename(self.reshape.output, apart)
-        self.context.remove(self.reshape, *self.removed)
-        graph = self.context.graph
-        unread = [n for n in self.joins if not self.context.consumers.get(n.output) and n.output not in graph.results]
-        self.context.remove(*unread)
+        context.rename(self.reshape.output, apart)
+        context.remove(self.reshape, *self.removed)
+        unread = [n for n in joins if not context.consumers.get(n.output) and n.output not in context.graph.results]
+        context.remove(*unread)
 
-    def _find(self, value, products, depth):
-        """A value of four axes that a Reshape joined, on the way up; `products` gets those in between."""
+    def _find(self, value, moved, joins, depth):
+        """Notes the nodes on the way up to where the axes were joined, and the Reshapes that did so."""
         node = self.context.producers.get(value)
         if depth and self._joins(node):
-            return node.inputs[0]
-        if not depth or not self._moves(node):
-            return None
-        products += [node] * (node.op == "MatMul")
-        found = (self._find(v, products, depth - 1) for v in node.inputs if self._has_both(v))
-        return next((v for v in found if v is not None), None)
+            joins[node] = True
+        elif depth and self._moves(node):
+            moved.append(node)
+            for v in filter(self._has_both, node.inputs):
+                self._find(v, moved, joins, depth - 1)
+
+    def _place(self, value):
+        """Where the node that makes a value is among the others."""
+        return self.context.order.get(self.context.producers.get(value), -1)
 
     def _has_both(self, value):
         """Whether the first of a value's three axes is that of batch and heads."""
@@ -93,8 +98,7 @@ class _Apart:
     def _take(self, value, reader, depth):
         """The name of a value with batch and heads apart; `reader` is a node that reads it."""
         node = self.context.producers.get(value)
-        if self._joins(node):
-            self.joins[node] = True
+        if depth and self._joins(node):
             return node.inputs[0]
         if not depth or not self._moves(node):
             return self._reshaped(value, reader)

@@ -103,7 +103,7 @@ class Session:
         """The results for a tuple of the inputs in order, as a list; `out` as :mod:`.destinations` takes it."""
         given = None if out is None else destinations.listed(out, self.graph.outputs)
         if given is not None and self._lent is None:
-            caches = [] if self.caches else caches_of(self.graph)
+            caches = [] if self.caches or self._branching else caches_of(self.graph)
             self._lent = caches and self.keeping(caches)
         results = given and self._lent and lent_caches.run(self._lent, arrays, given, executed)
         if results:
