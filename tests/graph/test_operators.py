@@ -253,6 +253,18 @@ def test_pools(p, up, by_columns, dilation, pads, seed):
     agree("GlobalLpPool", {"x": x}, p=p)
 
 
+@pytest.mark.parametrize("size", [(1, 9), (1, 1), (9, 1), (2, 7)])
+def test_a_window_of_maxima_is_larger_than_the_image(size):
+    """By less than a stride: ONNX Runtime's sizes."""
+    for window in (dict(kernel_shape=[2, 2], strides=[2, 2]), dict(kernel_shape=[4, 3], strides=[4, 4])):
+        agree("MaxPool", {"x": floats(0, 1, 3, *size)}, **window)
+        agree("MaxPool", {"x": floats(0, 1, 3, *size)}, outputs=(np.float32, np.int64), **window)
+    attrs = dict(kernel_shape=[3, 3], strides=[2, 2])
+    proto = model("MaxPool", {"x": floats(0, 1, 3, 1, 9)}, {}, (np.float32,), attrs=attrs)
+    with pytest.raises(ValueError, match="a window of 3 does not fit an image of 1"):
+        fo.load_onnx(proto)(floats(0, 1, 3, 1, 9))
+
+
 def test_unpooled_and_columns():
     agree(
         "MaxUnpool",

@@ -47,10 +47,11 @@ def output_sizes(node, spatial, kernel):
     """The spatial sizes of a convolution's or pool's result."""
     strides, dilations, pads = window(node, spatial, kernel)
     up, sizes = node.attrs.get("ceil_mode", 0), []
+    over = node.op == "MaxPool"  # one window may be larger than the image by less than a stride, as in ONNX Runtime
     for i, k, s, d, (begin, end) in zip(spatial, kernel, strides, dilations, pads, strict=True):
         reach = i + begin + end - (k - 1) * d - 1
-        o = -(-reach // s) + 1 if up else reach // s + 1
-        if o < 1 or reach < 0 and not up:
+        o = -(-reach // s) + 1 if up or over and reach < 0 else reach // s + 1
+        if o < 1 or reach < 0 and not (up or over):
             raise ValueError(f"a window of {(k - 1) * d + 1} does not fit an image of {i} with padding {begin}, {end}")
         # a window starts inside the image or its front padding
         sizes.append(o - 1 if up and (o - 1) * s >= i + begin else o)
