@@ -1,5 +1,5 @@
-"""Decoders that PyTorch exports, as ONNX or as programs of its own, with masks and caches spelled out: they take the road
-of those with an operator of their own."""
+"""Decoders that PyTorch exports, as ONNX or as programs of its own, with masks and caches spelled out: they take the
+road of those with an operator of their own."""
 
 import numpy as np
 import pytest
