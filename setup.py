@@ -65,7 +65,7 @@ if os.environ.get("FUSEDOPS_EMULATE_AVX512"):
     SETS["avx512"] = ["-mavx2", "-mfma", "-mf16c", "-O1", "-Wno-psabi", "-DFO_EMULATED", "-Itests/emulated"]
     WITHOUT = ["-DFO_EMULATED"]
 # kernels of tiles (AMX) on a processor with AVX512_BF16 that has none: for their results, not for time
-TILES = ["-DFO_EMULATED_TILES", "-Itests/emulated/amx"] if os.environ.get("FUSEDOPS_EMULATE_AMX") else []
+TILES = ["-DFO_EMULATED_AMX", "-Itests/emulated/amx"] if os.environ.get("FUSEDOPS_EMULATE_AMX") else []
 # AVX-512's shuffles take constants, which the optimiser finds at -O3 alone; the algorithms are those of AVX2
 if SANITIZE and SETS is X86_SETS:
     del SETS["avx512"]

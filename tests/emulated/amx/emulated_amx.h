@@ -1,8 +1,8 @@
 /* AMX's tiles in plain C, for a build that runs their kernels on a processor with VNNI that has none
  * (FUSEDOPS_EMULATE_AMX=1, setup.py): for correctness, not for time. csrc/kernels/quantized/amx.h alone includes
  * it. */
-#ifndef FO_EMULATED_TILES_H
-#define FO_EMULATED_TILES_H
+#ifndef FO_EMULATED_AMX_H
+#define FO_EMULATED_AMX_H
 
 #include <stdint.h>
 #include <string.h>
