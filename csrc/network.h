@@ -304,12 +304,13 @@ typedef struct {
 } fo_convert_args;
 void fo_convert(const fo_convert_args *args);
 
-/* y = floats of the bytes that x becomes by the quantisation that fits its least and largest element: what a layer that
- * quantises its input as it comes computes with. */
+/* y = floats of the uint8 that x becomes by q, or, of scale 0, by the quantisation that fits its least and largest
+ * element: what a layer that quantises its input as it comes computes with. y may be x. */
 typedef struct {
     ptrdiff_t n;
     const float *x;
     float *y;
+    fo_quantization q;
 } fo_requantize_args;
 fo_status fo_requantize(const fo_requantize_args *args);
 

@@ -1008,7 +1008,8 @@ cdef int fill_convert(Program p, fo_step *s, tensor *t, tuple o) except -1:
 
 
 cdef int fill_requantize(Program p, fo_step *s, tensor *t, tuple o) except -1:
-    s.requantize.n = dense_size(t + 1, t)
+    """q: (scale, zero_point) of uint8, or None: by the range of x."""
+    s.requantize.n, s.requantize.q = dense_size(t + 1, t), quantization_of(o[0])
 
 
 cdef int fill_lookup(Program p, fo_step *s, tensor *t, tuple o) except -1:
@@ -1178,8 +1179,9 @@ def _describe_steps():
         lambda a: a["types"][0] != np.float32
     step("convert", FO_STEP_CONVERT, fill_convert, "x~y:bytes y!:bytes from to q",
          [at(&s.convert.x), at(&s.convert.y)])
-    step("requantize", FO_STEP_REQUANTIZE, fill_requantize, "x~y:tensor y!:tensor",
-         [at(&s.requantize.x), at(&s.requantize.y)]).independent_rows = never
+    fixed = step("requantize", FO_STEP_REQUANTIZE, fill_requantize, "x~y:tensor y!:tensor q",
+                 [at(&s.requantize.x), at(&s.requantize.y)], {"q": None})
+    fixed.in_place, fixed.independent_rows = True, lambda a: a.get("q") is not None
     step("lookup", FO_STEP_LOOKUP, fill_lookup, "x~y:bytes y!:bytes table",
          [at(&s.lookup.x), at(&s.lookup.y)]).in_place = True
     step("qbinary", FO_STEP_QBINARY, fill_qbinary, "name types q a~y:bytes b~y:bytes y!:bytes activation",

@@ -21,7 +21,7 @@ struct fo_qconv2d {
     ptrdiff_t block, taps_block; /* bytes of weights of a block of channels; of a channel's taps */
     int8_t *w, *taps;            /* in blocks of channels; by channel, for planes */
     float *scale, *bias, *nudge;
-    int32_t *start[2]; /* for x of uint8 and of int8 */
+    int32_t *start[2], *w_zero; /* for x of uint8 and of int8; as of products, or NULL */
 };
 
 /* w (oc, c, kh, kw), of a type, in the order of patches: (oc, kh, kw, channels), where more channels have weights that
@@ -42,37 +42,51 @@ static void *in_order_of_patches(const fo_conv2d_shape *s, ptrdiff_t channels, f
     return to;
 }
 
+/* The channel of a constant in the order of quads; behind the last one there may be others. */
+static ptrdiff_t quad_channel(const fo_qconv2d *plan, ptrdiff_t at) {
+    const ptrdiff_t vl = plan->products.kn->vl, channels = 4 * vl, c = at / channels * channels,
+                    part = channels / fo_qparts(plan->products.kn->parts, plan->s.oc - c, channels);
+    return c + fo_quad_channel(at % channels / vl, at % vl, vl) % part;
+}
+
+/* A constant of each channel, floats or integers, in the order of quads: to *to. False where memory is short. */
+static bool order_by_quads(const fo_qconv2d *plan, const void *from, void *to) {
+    const ptrdiff_t n = round_up(plan->s.oc, 4 * plan->products.kn->vl), size = sizeof(int32_t);
+    char *ordered = from ? fo_alloc((size_t)(n * size)) : NULL;
+    for (ptrdiff_t at = 0, o; ordered && at < n; at++) {
+        memset(ordered + at * size, 0, (size_t)size);
+        if ((o = quad_channel(plan, at)) < plan->s.oc)
+            memcpy(ordered + at * size, (const char *)from + o * size, (size_t)size);
+    }
+    memcpy(to, &ordered, sizeof ordered);
+    return ordered || !from;
+}
+
 /* Weights by fours of rows, and constants in the order of quads. False where memory is short. */
 static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
     const fo_conv2d_shape *s = &plan->s;
-    const ptrdiff_t vl = plan->products.kn->vl, channels = 4 * vl, blocks = div_up(s->oc, channels),
-                    taps = s->kh * s->kw;
+    const fo_qplan *p = &plan->products;
+    const ptrdiff_t vl = p->kn->vl, channels = 4 * vl, blocks = div_up(s->oc, channels), taps = s->kh * s->kw;
     const ptrdiff_t sets = s->kh < 4 ? 2 : 1; /* the second a row further down */
     plan->block = sets * div_up(s->kh, 4) * s->kw * 4 * channels;
     plan->taps_block = s->kh * round_up(s->kw, 4);
     plan->w = fo_alloc((size_t)(blocks * plan->block)), plan->taps = fo_alloc((size_t)(s->oc * plan->taps_block));
-    plan->scale = fo_alloc((size_t)(blocks * channels) * sizeof(float)),
-    plan->bias = fo_alloc((size_t)(blocks * channels) * sizeof(float));
-    if (plan->products.nudge) plan->nudge = fo_alloc((size_t)(blocks * channels) * sizeof(float));
-    bool made = plan->w && plan->taps && plan->scale && plan->bias && (plan->nudge || !plan->products.nudge);
-    for (int i = 0; i < 2; i++) {
-        plan->start[i] = fo_alloc((size_t)(blocks * channels) * sizeof(int32_t));
-        made = made && plan->start[i];
-    }
+    const struct {
+        const void *from;
+        void *to;
+    } constants[] = {{p->scale, &plan->scale},       {p->bias, &plan->bias},         {p->nudge, &plan->nudge},
+                     {p->start[0], &plan->start[0]}, {p->start[1], &plan->start[1]}, {p->w_zero, &plan->w_zero}};
+    bool made = plan->w && plan->taps;
+    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
+        made = order_by_quads(plan, constants[i].from, constants[i].to) && made;
     if (!made) return false;
     memset(plan->w, 0, (size_t)(blocks * plan->block)), memset(plan->taps, 0, (size_t)(s->oc * plan->taps_block));
     for (ptrdiff_t r = 0; r < s->oc * s->kh; r++)
         memcpy(plan->taps + r * round_up(s->kw, 4), w + r * s->kw, (size_t)s->kw);
     for (ptrdiff_t at = 0; at < blocks * channels; at++) {
-        const ptrdiff_t q = at % channels / vl, lane = at % vl, c = at / channels * channels,
-                        part = channels / fo_qparts(plan->products.kn->parts, s->oc - c, channels),
-                        o = c + fo_quad_channel(q, lane, vl) % part;
-        const bool there = o < s->oc;
-        plan->scale[at] = there ? plan->products.scale[o] : 0, plan->bias[at] = there ? plan->products.bias[o] : 0;
-        if (plan->nudge) plan->nudge[at] = there ? plan->products.nudge[o] : 0;
-        for (int i = 0; i < 2; i++) plan->start[i][at] = there ? plan->products.start[i][o] : 0;
-        int8_t *to = plan->w + at / channels * plan->block + (q * vl + lane) * 4;
-        for (ptrdiff_t i = 0; there && i < s->kh; i++)
+        const ptrdiff_t o = quad_channel(plan, at);
+        int8_t *to = plan->w + at / channels * plan->block + at % channels * 4;
+        for (ptrdiff_t i = 0; o < s->oc && i < s->kh; i++)
             for (ptrdiff_t j = 0; j < s->kw; j++)
                 for (ptrdiff_t set = 0; set < sets; set++)
                     to[((set + i / 4) * s->kw + j) * 4 * channels + (i + set) % 4] = w[o * taps + i * s->kw + j];
@@ -84,7 +98,7 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
 static bool make(fo_qconv2d *plan, const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q) {
     const ptrdiff_t taps = shape->kh * shape->kw, channels = fo_qchannels(shape), k = channels * taps;
     *plan = (fo_qconv2d){.s = *shape};
-    plan->depthwise = type == FO_S8 && q->x.scale && !q->w_zero && fo_qdepthwise(shape); /* others are products */
+    plan->depthwise = type == FO_S8 && q->x.scale && fo_qdepthwise(shape); /* others are products */
     void *ordered = in_order_of_patches(shape, channels, type, w, q->w_zero);
     const bool made =
         ordered && fo_qplan_make(&plan->products, type, shape->groups, shape->oc / shape->groups, k, ordered, k, 1, q);
@@ -111,7 +125,7 @@ void fo_qconv2d_free(fo_qconv2d *plan) {
     if (!plan) return;
     fo_qplan_free(&plan->products);
     fo_free(plan->w), fo_free(plan->taps), fo_free(plan->scale), fo_free(plan->bias);
-    fo_free(plan->nudge), fo_free(plan->start[0]), fo_free(plan->start[1]);
+    fo_free(plan->nudge), fo_free(plan->start[0]), fo_free(plan->start[1]), fo_free(plan->w_zero);
     fo_free(plan);
 }
 
@@ -265,7 +279,8 @@ static fo_status run_depthwise(const fo_qconv2d *plan, const fo_conv2d_size *z, 
                                     .ldc = p->ldc,
                                     .ep = fo_qepilogue_of(p)};
     job.args.ep.residual = p->residual, job.args.ep.start = plan->start[p->types.x == FO_S8],
-    job.args.ep.scale = plan->scale, job.args.ep.bias = plan->bias, job.args.ep.nudge = plan->nudge;
+    job.args.ep.scale = plan->scale, job.args.ep.bias = plan->bias, job.args.ep.nudge = plan->nudge,
+    job.args.ep.w_zero = plan->w_zero;
     const ptrdiff_t bands = z->n * div_up(z->oh, job.rows);
     const int threads = fo_threads_for((double)z->n * z->oh * z->ow * s->oc * (s->kh * s->kw + 8) / (4.0 * kn->vl));
     if (threads > 1 && bands < 4 * threads) job.channels = 4 * kn->vl, job.across = div_up(s->oc, job.channels);

@@ -134,20 +134,28 @@ static void requantize_piece(void *context, ptrdiff_t task, int thread) {
     }
 }
 
+static void requantize_by(fo_qrange range, requantizing *r) {
+    r->kn = fo_active_bytes(), r->piece = FO_COPY_BYTES / 4, r->range = range;
+    fo_parallel_for(div_up(r->n, r->piece), fo_threads_for(0.2 * (double)r->n), requantize_piece, r);
+}
+
 static bool requantize(requantizing *r) {
+    const fo_qkernels *kn = fo_active_bytes();
     const ptrdiff_t piece = FO_COPY_BYTES / 4, whole = r->n / piece;
     float all[2] = {0, 0}, rest[2];
-    r->kn = fo_active_bytes(), r->piece = piece;
-    if (!range_of(r->kn, whole, piece, r->x, piece, all)) return false;
-    r->kn->range(r->n - whole * piece, r->x + whole * piece, rest);
+    if (!range_of(kn, whole, piece, r->x, piece, all)) return false;
+    kn->range(r->n - whole * piece, r->x + whole * piece, rest);
     wider(all, rest);
-    r->range = steps_of(all);
-    fo_parallel_for(div_up(r->n, piece), fo_threads_for(0.2 * (double)r->n), requantize_piece, r);
+    requantize_by(steps_of(all), r);
     return true;
 }
 
 fo_status fo_requantize(const fo_requantize_args *a) {
     requantizing r = {.n = a->n, .x = a->x, .y = a->y};
+    if (a->q.scale) {
+        requantize_by((fo_qrange){a->q.scale, a->q.scale, a->q.zero_point}, &r);
+        return FO_OK;
+    }
     return requantize(&r) ? FO_OK : FO_NO_MEMORY;
 }
 

@@ -150,6 +150,16 @@ def called(given, y_dtype, layout, memory=None, guard=lambda a: a):
     return np.moveaxis(y, 3, 1) if layout == "NHWC" else y
 
 
+def packed(given, layout, **more):
+    """A plan of a problem, with what layers do not have."""
+    w, window = given["w"], dict(stride=1, padding=0, dilation=1, groups=1)
+    window = layers.windows(w, *(given.get(name, default) for name, default in window.items()), layout)
+    plan, parsed = _core.QConv2dPlan(), activations.parse(given["activation"], len(w))
+    ends = tuple(given["x_q"]), None, tuple(given["y_q"])
+    plan._pack(w, given["w_q"].scale, given["bias"], parsed, *window, *ends, **more)
+    return plan
+
+
 @pytest.mark.parametrize("activation", [None, "relu6"])
 @pytest.mark.parametrize("shape", SHAPES + DEPTHWISE, ids=str)
 def test_nudge(isa, products, rng, shape, activation):
@@ -158,18 +168,23 @@ def test_nudge(isa, products, rng, shape, activation):
     nudge = rng.uniform(0, 0.3, len(given["w"])).astype(np.float32)
     expected = expected_of(given | dict(nudge=nudge), np.uint8)
     assert expected.size < 100 or np.any(expected != expected_of(given, np.uint8))
-    options = {name: given[name] for name in ("stride", "padding", "dilation", "groups") if name in given}
-    ends = tuple(given["x_q"]), None, tuple(given["y_q"])
     for layout in ("NHWC", "NCHW"):
-        w = given["w"]
-        window = layers.windows(
-            w, *(options.get(k, v) for k, v in dict(stride=1, padding=0, dilation=1, groups=1).items()), layout
-        )
-        plan, parsed = _core.QConv2dPlan(), activations.parse(activation, len(w))
-        plan._pack(w, given["w_q"].scale, given["bias"], parsed, *window, *ends, nudge=nudge)
         x = given["x"] if layout == "NCHW" else np.ascontiguousarray(given["x"].transpose(0, 2, 3, 1))
-        y = plan(x)
+        y = packed(given, layout, nudge=nudge)(x)
         np.testing.assert_array_equal(y if layout == "NCHW" else y.transpose(0, 3, 1, 2), expected)
+
+
+@pytest.mark.parametrize("shape", DEPTHWISE, ids=str)
+def test_zero_points_of_depthwise_weights(isa, products, threads, rng, shape):
+    """As far from 0 as they can be: less them weights have nine bits."""
+    for dtype, activation in (np.uint8, "relu"), (np.int8, "silu"):
+        given = problem(rng, shape, dtype, dtype, activation=activation)
+        zero = rng.choice(np.array([-128, -77, 0, 127], np.int8), len(given["w"]))
+        expected = expected_of(given | dict(w=given["w"].astype(int) - zero.reshape(-1, 1, 1, 1)), dtype)
+        for layout in ("NHWC", "NCHW"):
+            plan, x = packed(given, layout, w_zero=zero), given["x"]
+            y = plan(x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1)))
+            check(y if layout == "NCHW" else y.transpose(0, 3, 1, 2), expected, activation)
 
 
 @pytest.mark.parametrize("shape", SHAPES + DEPTHWISE, ids=str)

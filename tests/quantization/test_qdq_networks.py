@@ -147,27 +147,24 @@ def test_what_does_nothing_is_a_copy():
     assert not np.shares_memory(x, y)
 
 
-@pytest.mark.parametrize("kind", ["uint8", "blocks", "floats", "x16"])
+@pytest.mark.parametrize("kind", ["blocks", "floats", "x16"])
 def test_what_stays_float_is_named(kind):
     net = Net()
     wide = np.uint16 if kind == "x16" else np.uint8
     x = net.dequantize(net.quantize("x", 0.01, 120, wide), 0.01, 120, wide)
-    if kind == "uint8":
-        w = net.weights(6, 1, 1, 1, dtype=np.uint8, zero=3)
-    elif kind == "floats":
+    if kind == "floats":
         w = net.constant(net.rng.standard_normal((4, 6, 1, 1)).astype(np.float32))
     elif kind == "blocks":
         q = net.rng.integers(-9, 9, (4, 6, 1, 1), np.int8)
         w = net.add("DequantizeLinear", q, np.full((4, 2, 1, 1), 0.1, np.float32), axis=1, block_size=3)
     else:
         w = net.weights(4, 6, 1, 1)
-    y = net.add("Conv", x, w, group=6 if kind == "uint8" else 1)
+    y = net.add("Conv", x, w)
     proto = net.model({"x": (np.float32, (1, 6, 5, 5))}, y, opset=21)
     model, x = fo.load_onnx(proto), np.random.default_rng(0).standard_normal((1, 6, 5, 5)).astype(np.float32)
     want = runtime(proto, x, fused=False)[0]
     np.testing.assert_allclose(model(x), want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
     reasons = {
-        "uint8": "not symmetric",
         "blocks": "a scale a block",
         "floats": "its weights are floats",
         "x16": "has type uint16",
@@ -193,6 +190,47 @@ def test_weights_with_zero_points(isa, dtype, each, tmp_path):
     assert [kind for kind in kinds(model, x) if kind != "copy"] == ["qconv2d", "qlinear"]
     model.save(tmp_path / "net.fo")
     np.testing.assert_array_equal(fo.load(tmp_path / "net.fo")(x), y)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("pixels", [(9, 11), (6, 70)])
+def test_depthwise_weights_with_zero_points(isa, products, dtype, pixels):
+    """On kernels where there is an int8 dot product; else floats between conversions are as fast."""
+    net, zero = Net(), 0 if dtype == np.uint8 else -128
+    y = net.dequantize("x", 0.05, 131)
+    for kernel, pads in (3, 1), (5, 2):
+        w = net.weights(20, 1, kernel, kernel, dtype=dtype, zero=zero)
+        y = net.between(net.add("Conv", y, w, net.bias(20), group=20, pads=[pads] * 4), 0.9171, 120)
+    proto = net.model({"x": (np.uint8, (2, 20, *pixels))}, net.quantize(y, 0.9171, 120), types=[np.uint8])
+    x = some_bytes((2, 20, *pixels), np.uint8)
+    model = fo.load_onnx(proto)
+    assert kinds(model, x).count("qconv2d") == (2 if _core.has_dot_product() else 0)
+    y = model(x)
+    same_bytes(y, runtime(proto, x, fused=False)[0])
+    assert np.ptp(y.astype(int)) > 12
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_a_pair_between_floats_is_one_step(isa, threads, dtype, tmp_path):
+    """Unless the bytes are read, too, or the two halves differ."""
+    net, q = Net(), (0.031, 120 if dtype == np.uint8 else -7)
+    x = np.random.default_rng(0).standard_normal((3, 5, 407)).astype(np.float32) * 3
+    x.flat[:3] = np.nan, np.inf, -np.inf
+    y = net.dequantize(net.quantize("x", *q, dtype), *q, dtype)
+    proto = net.model({"x": (np.float32, ("n", 5, 407))}, net.add("Exp", y))
+    model = fo.load_onnx(proto)
+    assert kinds(model, x)[0] == "requantize" and "convert" not in kinds(model, x)
+    np.testing.assert_array_equal(model(x), fo.load_onnx(proto, fuse=False)(x))
+    np.testing.assert_array_equal(model(x[:1]), model(x)[:1])
+    model.save(tmp_path / "net.fo")
+    np.testing.assert_array_equal(fo.load(tmp_path / "net.fo")(x), model(x))
+    for other in (0.032, q[1]), (q[0], q[1] + 1):
+        y = net.dequantize(net.quantize("x", *q, dtype), *other, dtype)
+        proto = net.model({"x": (np.float32, x.shape)}, net.add("Exp", y))
+        assert kinds(fo.load_onnx(proto), x).count("convert") == 2
+    q8 = net.quantize("x", *q, dtype)
+    proto = net.model({"x": (np.float32, x.shape)}, net.dequantize(q8, *q, dtype), q8, types=[np.float32, dtype])
+    assert kinds(fo.load_onnx(proto), x).count("convert") == 2
 
 
 def small_network():
@@ -235,7 +273,7 @@ def test_unfused_each_node_is_a_pass():
         np.testing.assert_allclose(model(x), want, rtol=0, atol=0.02 * np.abs(want).max())
         found = kinds(model, x)
         assert ("qconv2d" in found) == (options == {"disabled_passes": ("8-bit results",)})
-        assert found.count("convert") >= 3
+        assert found.count("convert") + found.count("requantize") >= 3
 
 
 # ---- between layers ----------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@
  * to three rows and stride 1 make two output rows of a column: the second has the weights a row further down. A kernel
  * that spans more columns than that goes by pieces, four rows and some columns of it, whose sums wait in memory. A last
  * block of few channels has several groups of rows in one vector, its parts. Constants of channels are in the order of
- * v_quads, whose inverse the stores are.
+ * v_quads, whose inverse the stores are. Zero points of weights are one more weight for each tap, whose products are
+ * taken off.
  */
 enum { DEPTHWISE_COLUMNS = LINE_FLOATS * EB_VECTORS };
 
@@ -22,6 +23,7 @@ typedef struct {
     ptrdiff_t i0, j0, width;                     /* its first row and column, and how many columns */
     const int8_t *w;                             /* of the block: a group's kw * 4 vectors of quads */
     vi quads[DEPTHWISE_COLUMNS][PHASES][4];      /* column, of a group after another */
+    vi before[DEPTHWISE_COLUMNS + 1][2][2];      /* of a pass, two rows of outputs: see depthwise_before */
     union {
         vi shorts[DEPTHWISE_COLUMNS][2];
         vi sums[DEPTHWISE_COLUMNS][4];
@@ -116,12 +118,49 @@ INLINE void depthwise_store(const qsegment *s, qtarget *to, vi bytes) {
         v_store_quads_tail(c, bytes, s->channels);
 }
 
+/* The zero points of a vector of weights as weights of rows 4*g .. 4*g+3 of the kernel, r rows further down. */
+INLINE vi depthwise_zeros(const qsegment *s, ptrdiff_t v, ptrdiff_t g, ptrdiff_t r, int phase) {
+    const ptrdiff_t high = s->d->p.kh;
+    uint32_t rows = 0;
+    for (int i = 0; i < 4; i++) rows |= (uint32_t)(4 * g + i >= r && 4 * g + i < high + r ? 255 : 0) << 8 * i;
+    const vi zero = v_isub(v_iset1(0), v_iload(s->d->ep.w_zero + s->c + v * VL));
+    const vi four = v_imul(v_iand(zero, v_iset1(255)), v_iset1(0x01010101));
+    return v_dot_weights(v_iand(four, v_iset1((int32_t)rows)), phase);
+}
+
+/* Where weights have zero points: what these and the columns before each one make, of two vectors of quads from v on.
+ * A window's part is the difference of two. */
+static __attribute__((noinline)) void depthwise_before(qsegment *s, ptrdiff_t v) {
+    for (ptrdiff_t r = 0; r < s->deep; r++) {
+        vi zero[2][PHASES][2], sum[2] = {v_iset1(0), v_iset1(0)};
+        for (ptrdiff_t g = 0; g < s->groups; g++)
+            UNROLL_FOR (int phase = 0; phase < PHASES; phase++)
+                UNROLL_FOR (int u = 0; u < 2; u++) zero[g][phase][u] = depthwise_zeros(s, v + u, g, r, phase);
+        for (ptrdiff_t column = 0; column < s->columns; column++) {
+            UNROLL_FOR (int u = 0; u < 2; u++) s->before[column][r][u] = sum[u];
+            for (ptrdiff_t g = 0; g < s->groups; g++)
+                UNROLL_FOR (int phase = 0; phase < PHASES; phase++)
+                    UNROLL_FOR (int u = 0; u < 2; u++)
+                        v_dot(sum[u], s->quads[g * s->columns + column][phase][v + u], zero[g][phase][u]);
+        }
+        UNROLL_FOR (int u = 0; u < 2; u++) s->before[s->columns][r][u] = sum[u];
+    }
+}
+
+/* Takes the products by zero points under the window of output o off its sums. */
+INLINE void depthwise_less(const qsegment *s, ptrdiff_t o, const int deep, const int width, vi acc[2][2]) {
+    const vi(*before)[2][2] = s->before + o * s->d->p.stride_w;
+    UNROLL_FOR (int r = 0; r < deep; r++)
+        UNROLL_FOR (int u = 0; u < 2; u++) acc[r][u] = v_iadd(acc[r][u], v_isub(before[0][r][u], before[width][r][u]));
+}
+
 /* Sums and bytes of the segment's outputs, by two vectors of quads: the first two leave 16-bit integers to the other
  * two, of the same literals. */
 INLINE void depthwise_pass(qsegment *s, const eb_bounds *bounds, const int pass, const int width, const int groups,
                            const int deep, const bool saturates) {
     const fo_qdepthwise_args *d = s->d;
     const ptrdiff_t n = s->n, columns = s->columns, stride = d->p.stride_w, at = s->c + 2 * pass * VL;
+    const bool zeros = d->ep.w_zero;
     const eb_bounds b = *bounds;
     qtarget to[2];
     vi w[2][2][5][PHASES][2], start[2]; /* of up to two rows or two groups, five columns */
@@ -138,10 +177,12 @@ INLINE void depthwise_pass(qsegment *s, const eb_bounds *bounds, const int pass,
                             v_dot_weights(v_iload(s->w + (((r + g) * width + j) * 4 + 2 * pass + u) * QUADS), phase);
     }
     UNROLL_FOR (int r = 0; r < deep; r++) to[r] = depthwise_target(s, r);
+    if (zeros) depthwise_before(s, 2 * pass);
     for (ptrdiff_t o = 0; o < n; o++) {
         vi acc[2][2];
         UNROLL_FOR (int r = 0; r < deep; r++)
             UNROLL_FOR (int u = 0; u < 2; u++) acc[r][u] = start[u];
+        if (zeros) depthwise_less(s, o, deep, width, acc);
         UNROLL_FOR (int t = 0; t < groups * width; t++) {
             const int g = t / width, j = t % width;
             UNROLL_FOR (int phase = 0; phase < PHASES; phase++)
@@ -202,6 +243,22 @@ INLINE void depthwise_end_sums(const qsegment *s, ptrdiff_t o, const vi sums[4])
     eb_rows(&args);
 }
 
+/* The same of a piece, whatever its window. */
+INLINE void depthwise_less_any(const qsegment *s, ptrdiff_t o, vi acc[4]) {
+    const fo_qpatches *p = &s->d->p;
+    for (ptrdiff_t v = 0; v < 4; v++) {
+        vi sum = v_iset1(0);
+        for (ptrdiff_t g = 0; g < s->groups; g++)
+            UNROLL_FOR (int phase = 0; phase < PHASES; phase++) {
+                const vi zero = depthwise_zeros(s, v, s->i0 / 4 + g, 0, phase);
+                const ptrdiff_t column = g * s->columns + o * p->stride_w;
+                for (ptrdiff_t j = 0; j < s->width; j++)
+                    v_dot(sum, s->quads[column + j * p->dilation_w][phase][v], zero);
+            }
+        acc[v] = v_isub(acc[v], sum);
+    }
+}
+
 /* Adds the products of the piece to the sums of all outputs. */
 static void depthwise_piece(qsegment *s) {
     const fo_qpatches *p = &s->d->p;
@@ -216,6 +273,7 @@ static void depthwise_piece(qsegment *s) {
                     UNROLL_FOR (int v = 0; v < 4; v++)
                         v_dot(acc[v], s->quads[column][phase][v], v_dot_weights(v_iload(w + v * QUADS), phase));
             }
+        if (s->d->ep.w_zero) depthwise_less_any(s, o, acc);
         UNROLL_FOR (int v = 0; v < 4; v++) s->sums[o][v] = acc[v];
     }
 }

@@ -11,6 +11,7 @@ typedef struct {
     const int8_t *taps; /* of the channel: kh rows of whole fours */
     ptrdiff_t pitch;    /* from row to row of the copy and of the results */
     vi start;
+    int8_t zero; /* of the weights */
     vf scale, bias, nudge;
 } qplane;
 
@@ -29,6 +30,20 @@ INLINE void plane_dot(vi acc[4], const int stride, const uint8_t *x, const vi w[
     }
 }
 
+/* acc -= the products of the weights' zero point and the outputs' bytes from x on. */
+INLINE void plane_zeros(const qplane *s, const uint8_t *x, vi acc[4]) {
+    const fo_qpatches *p = &s->d->p;
+    const ptrdiff_t row = p->dilation_h * s->pitch;
+    vi sum[4] = {v_iset1(0), v_iset1(0), v_iset1(0), v_iset1(0)};
+    for (ptrdiff_t t = 0; t < p->kw; t += 4) {
+        const uint32_t four = (uint8_t)s->zero * UINT32_C(0x01010101) >> 8 * (p->kw - t < 4 ? 4 - (p->kw - t) : 0);
+        vi zero[PHASES];
+        UNROLL_FOR (int phase = 0; phase < PHASES; phase++) zero[phase] = v_dot_weights(v_iset1((int32_t)four), phase);
+        for (ptrdiff_t i = 0; i < p->kh; i++) plane_dot(sum, (int)p->stride_w, x + i * row + t, zero);
+    }
+    UNROLL_FOR (int v = 0; v < 4; v++) acc[v] = v_isub(acc[v], sum[v]);
+}
+
 /* n outputs; whole vectors are written. A kernel of `high` rows (a literal) and up to `fours` times four columns keeps
  * its taps in registers; 0: any. */
 INLINE void plane_outputs(const qplane *s, const eb_bounds *bounds, const int stride, const int high, const int fours,
@@ -38,7 +53,7 @@ INLINE void plane_outputs(const qplane *s, const eb_bounds *bounds, const int st
     const eb_bounds b = *bounds;
     const vi start = s->start;
     const vf scale = s->scale, bias = s->bias, nudge = s->nudge;
-    const bool nudged = s->d->ep.nudge != NULL;
+    const bool nudged = s->d->ep.nudge != NULL, saturates = s->d->ep.saturates && !nudged, zeros = s->d->ep.w_zero;
     vi w[5][2][PHASES];
     UNROLL_FOR (int i = 0; i < high; i++)
         UNROLL_FOR (int t = 0; t < fours; t++)
@@ -52,16 +67,20 @@ INLINE void plane_outputs(const qplane *s, const eb_bounds *bounds, const int st
                 UNROLL_FOR (int phase = 0; phase < PHASES; phase++) w[0][0][phase] = plane_taps(s, i, t, any, phase);
                 plane_dot(acc, stride, x + i * row + 4 * t, w[0][0]);
             }
-        UNROLL_FOR (int v = 0; v < 4; v++) {
-            acc[v] = eb_round(&b, nudged ? eb_twice(acc[v], scale, bias, nudge, s->d->ep.longer)
-                                         : v_fma(v_to_float(acc[v]), scale, bias));
-        }
+        if (zeros) plane_zeros(s, x, acc);
+        vf real[4];
+        UNROLL_FOR (int v = 0; v < 4; v++)
+            real[v] =
+                nudged ? eb_twice(acc[v], scale, bias, nudge, s->d->ep.longer) : v_fma(v_to_float(acc[v]), scale, bias);
+        if (saturates)
+            UNROLL_FOR (int v = 0; v < 4; v++) acc[v] = v_to_int(real[v]);
+        else
+            UNROLL_FOR (int v = 0; v < 4; v++) acc[v] = eb_round(&b, real[v]);
         v_istore(y, v_ixor(stride == 1 ? v_pack_lanes(acc, b.zero) : v_pack_pairs(acc, b.zero), b.flip));
     }
 }
 
-static __attribute__((noinline)) void plane_run(const qplane *s, const eb_bounds *b, const uint8_t *x, uint8_t *y,
-                                                ptrdiff_t n) {
+INLINE void plane_run(const qplane *s, const eb_bounds *b, const uint8_t *x, uint8_t *y, ptrdiff_t n) {
     const fo_qpatches *p = &s->d->p;
     const bool three = p->kh == 3 && p->kw <= 4;
     if (p->stride_w == 1 && three)
@@ -87,7 +106,7 @@ static void plane_copy(const fo_qpatches *p, const uint8_t *x, ptrdiff_t h, ptrd
             copy_bytes(p->iw, x + (first + r) * p->sh, mask, to + r * pitch + p->left);
 }
 
-static void plane_rows(const fo_qdepthwise_args *d, const eb_bounds *b, ptrdiff_t c, ptrdiff_t rows, const uint8_t *x,
+INLINE void plane_rows(const fo_qdepthwise_args *d, const eb_bounds *b, ptrdiff_t c, ptrdiff_t rows, const uint8_t *x,
                        uint8_t *y) {
     const fo_qpatches *p = &d->p;
     const ptrdiff_t pitch = fo_qpitch(p);
@@ -95,13 +114,13 @@ static void plane_rows(const fo_qdepthwise_args *d, const eb_bounds *b, ptrdiff_
                       d->w + c * d->block,
                       pitch,
                       v_iset1(d->ep.start[c]),
+                      d->ep.w_zero ? (int8_t)-d->ep.w_zero[c] : 0,
                       v_set1(d->ep.scale[c]),
                       v_set1(d->ep.bias[c]),
                       d->ep.nudge ? v_set1(d->ep.nudge[c]) : v_zero()};
-    if (p->stride_w == 1 && p->stride_h == 1)
-        plane_run(&s, b, x, y, (rows - 1) * pitch + p->ow);
-    else
-        for (ptrdiff_t r = 0; r < rows; r++) plane_run(&s, b, x + r * p->stride_h * pitch, y + r * pitch, p->ow);
+    const bool whole = p->stride_w == 1 && p->stride_h == 1;
+    const ptrdiff_t n = whole ? (rows - 1) * pitch + p->ow : p->ow;
+    for (ptrdiff_t r = 0; r < (whole ? 1 : rows); r++) plane_run(&s, b, x + r * p->stride_h * pitch, y + r * pitch, n);
 }
 
 /* Rows h .. end-1 of channels c .. c+count-1, of which p.x and c are the first. As many planes as scratch has room for

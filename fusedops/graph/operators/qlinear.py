@@ -299,8 +299,10 @@ def lower_convert(i):
 
 def _lower_requantize(p: LoweringContext, node):
     x = p.at(node.inputs[0])
-    y = p.result(node.output, like=x)
-    p.add("requantize", node, x=p.dense(node, x, y.strides), y=y)
+    y, q = p.result(node.output, like=x), node.attrs.get("y_q")
+    if q is not None and node.attrs["y_type"] == "int8":
+        q = q[0], q[1] + 128  # the same numbers by uint8
+    p.add("requantize", node, x=p.dense(node, x, y.strides), y=y, q=q)
     return True
 
 
@@ -416,6 +418,9 @@ RECORDS = {
         Kernel(_lower_lookup, dtypes=frozenset(INT8)),
         None,
         traits=Traits(elementwise=True),
+    ),
+    "Requantize": Operator(
+        lambda node, x: rounded(node, "y", x), Inference(same_shape), Kernel(_lower_requantize), None
     ),
     "QuantizedAdd": _between(_pair(np.add), broadcast_shape, _lower_pair("add")),
     "QuantizedAveragePool": _between(_mean(pool.average_pool), pool.pool_shape, _lower_mean),

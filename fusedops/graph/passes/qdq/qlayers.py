@@ -4,6 +4,7 @@ activations into them."""
 
 import numpy as np
 
+from .... import _core
 from . import dynamic, normalize
 from .quantized_values import drop, source_of
 from .qweights import float_gain, is_depthwise, positive, weights
@@ -79,8 +80,8 @@ def _form(context, node):
     w, scale, zero, made = found
     if alpha != 1:
         scale = (scale.astype(np.float64) * alpha).astype(np.float32)
-    if zero is not None and is_depthwise(node, w):
-        return context.refused(node, "its weights are not symmetric: less their zero points they do not fit int8")
+    if zero is not None and is_depthwise(node, w) and not _core.has_dot_product():
+        return context.refused(node, "without an int8 dot product zero points of depthwise weights gain nothing")
     bias = _bias(context, node.input(2), len(w)) if node.input(2) else None
     if node.input(2) and bias is None:
         return context.refused(node, "its bias is not a constant for each output channel")

@@ -19,6 +19,9 @@ def run(context):
         if node.op == "QuantizeLinear":
             _store(context, node)
     for node in context.nodes():
+        if node.op == "DequantizeLinear":
+            _requantize(context, node)
+    for node in context.nodes():
         if node.op in ("DequantizeLinear", "QuantizeLinear"):
             _explain(context, node)
 
@@ -163,6 +166,23 @@ def _on_int8(context, node):
 
 _LONGEST = 24  # nodes of a table
 _CLIPS = activations.parse(None)[0], activations.parse("relu")[0]
+
+
+def _requantize(context, node):
+    """dequantize(quantize(x)) of one quantisation between floats, in one pass."""
+    made, source = context.producers.get(node.inputs[0]), source_of(context, node.output)
+    if made is None or made.op != "QuantizeLinear" or isinstance(source, str):
+        return
+    if target_of(context, made) != (source.q, source.dtype) or len(context.consumers[made.output]) > 1:
+        return
+    known = context.known.get(made.inputs[0])
+    if made.output in context.graph.results or known is None or known.dtype != np.float32:
+        return
+    before, node.op, node.inputs = node.inputs, "Requantize", [made.inputs[0]]
+    node.attrs = {"y_q": source.q, "y_type": str(source.dtype)}
+    context.reads_instead(node, before)
+    drop(context, before[0])
+    context.fused([made], node, passes=2)
 
 
 def _explain(context, node):
