@@ -91,7 +91,7 @@ CFLAGS = [
 WITH_DOTS = {
     "avx2": ("avx2vnni", "-mavxvnni"),
     "avx512": ("avx512vnni", "-mavx512vnni"),
-    "neon": ("neondot", "-march=armv8.2-a+dotprod"),
+    "neon": ("neondot", "-march=armv8.2-a+dotprod+bf16"),
 }
 DOTS = {
     WITH_DOTS[isa][0]: [*flags, *TILES, WITH_DOTS[isa][1]]

@@ -135,11 +135,13 @@ def int8_products() -> str:
 
 
 def bfloat16_products() -> str:
-    """What multiplies bfloat16 with this instruction set: ``"AMX"``, ``"AVX512_BF16"``, or ``"float32"``, rounded
-    numbers as any others."""
+    """What multiplies bfloat16 with this instruction set: ``"AMX"``, ``"AVX512_BF16"``, ``"BFMMLA"`` of ARM, or
+    ``"float32"``, rounded numbers as any others."""
     if not _core.has_bfloat16():
         return "float32"
-    return "AMX" if _core.has_amx() else "AVX512_BF16"
+    if _core.has_amx():
+        return "AMX"
+    return "BFMMLA" if isa() == "neon" else "AVX512_BF16"
 
 
 def show_config() -> dict[str, Any]:

@@ -128,7 +128,8 @@ typedef struct {
 } fo_qkernels;
 
 extern const fo_qkernels fo_qkernels_scalar, fo_qkernels_avx2, fo_qkernels_avx2vnni, fo_qkernels_avx512,
-    fo_qkernels_avx512vnni, fo_qkernels_avx512bf16, fo_qkernels_avx512amx, fo_qkernels_neon, fo_qkernels_neondot;
+    fo_qkernels_avx512vnni, fo_qkernels_avx512bf16, fo_qkernels_avx512amx, fo_qkernels_neon, fo_qkernels_neondot,
+    fo_qkernels_neonbf16;
 
 /* The channel that vector q of a block of four has in a lane: that of v_quads (simd.h). */
 static inline ptrdiff_t fo_quad_channel(ptrdiff_t q, ptrdiff_t lane, ptrdiff_t vl) {

@@ -25,7 +25,8 @@
 
 const fo_qkernels FO_NAME(fo_qkernels) = {.name = FO_STRING(FO_ISA), .gemm = qgemm, Q_KERNELS};
 #if DOTS_BF16
-const fo_qkernels fo_qkernels_avx512bf16 = {.name = "avx512bf16", .gemm = qgemm, .gemm_bf16 = qgemm_bf16, Q_KERNELS};
+const fo_qkernels FO_JOIN(fo_qkernels, BF16_SET) = {
+    .name = FO_STRING(BF16_SET), .gemm = qgemm, .gemm_bf16 = qgemm_bf16, Q_KERNELS};
 #endif
 #ifdef HAS_AMX
 const fo_qkernels fo_qkernels_avx512amx = {

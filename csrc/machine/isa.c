@@ -15,7 +15,7 @@ typedef struct {
     const fo_kernels *kernels;
     bool (*available)(void);
     const fo_qkernels *bytes, *dots, *bf16, *tiles;
-    bool (*has_dots)(void);
+    bool (*has_dots)(void), (*has_bf16)(void);
 } isa_entry;
 
 static bool always(void) { return true; }
@@ -27,11 +27,11 @@ static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_
 #ifndef FO_WITHOUT_AVX512
 #ifdef FO_EMULATED
 static bool has_avx512(void) { return has_avx2(); }
-#define AVX512_DOTS NULL, NULL, NULL, NULL
+#define AVX512_DOTS NULL, NULL, NULL, NULL, NULL
 #else
 static bool has_avx512vnni(void) { return __builtin_cpu_supports("avx512vnni"); }
 #define AVX512_DOTS \
-    &fo_qkernels_avx512vnni, &fo_qkernels_avx512bf16, &fo_qkernels_avx512amx, has_avx512vnni
+    &fo_qkernels_avx512vnni, &fo_qkernels_avx512bf16, &fo_qkernels_avx512amx, has_avx512vnni, fo_has_avx512_bf16
 static bool has_avx512(void) {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
 }
@@ -47,19 +47,31 @@ static bool has_sdot(void) {
     return false;
 #endif
 }
+
+static bool has_bfmmla(void) {
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+    return true;
+#elif defined(__linux__)
+    enum { BF16 = 1 << 14 }; /* HWCAP2_BF16, which older headers lack */
+    return getauxval(AT_HWCAP2) & BF16;
+#else
+    return false;
+#endif
+}
 #endif
 
 static const isa_entry isas[] = {
-    {&fo_kernels_scalar, always, &fo_qkernels_scalar, NULL, NULL, NULL, NULL},
+    {&fo_kernels_scalar, always, &fo_qkernels_scalar, NULL, NULL, NULL, NULL, NULL},
 #ifdef FO_SCALAR_ALONE
 #elif defined(__x86_64__)
-    {&fo_kernels_avx2, has_avx2, &fo_qkernels_avx2, &fo_qkernels_avx2vnni, NULL, NULL, fo_has_avx_vnni},
+    {&fo_kernels_avx2, has_avx2, &fo_qkernels_avx2, &fo_qkernels_avx2vnni, NULL, NULL, fo_has_avx_vnni, NULL},
 #ifndef FO_WITHOUT_AVX512
     {&fo_kernels_avx512, has_avx512, &fo_qkernels_avx512, AVX512_DOTS},
 #endif
 #elif defined(__aarch64__)
     /* a part of the architecture */
-    {&fo_kernels_neon, always, &fo_qkernels_neon, &fo_qkernels_neondot, NULL, NULL, has_sdot},
+    {&fo_kernels_neon, always, &fo_qkernels_neon, &fo_qkernels_neondot, &fo_qkernels_neonbf16, NULL, has_sdot,
+     has_bfmmla},
 #endif
 };
 enum { ISAS = sizeof isas / sizeof *isas };
@@ -84,7 +96,7 @@ const fo_kernels *fo_active(void) { return isas[fo_get_isa()].kernels; }
 const fo_qkernels *fo_active_bytes(void) {
     const isa_entry *set = &isas[fo_get_isa()];
     if (!set->dots || !fo_dot_product() || !set->has_dots()) return set->bytes;
-    if (!set->bf16 || !fo_has_avx512_bf16()) return set->dots;
+    if (!set->bf16 || !set->has_bf16()) return set->dots;
     return set->tiles && fo_uses_amx() && fo_has_amx() ? set->tiles : set->bf16;
 }
 

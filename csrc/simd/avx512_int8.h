@@ -76,6 +76,7 @@ enum { DOT_SIGNED = 0 };
 /* not the intrinsic, with which GCC 12 stores sums after every step */
 #define v_dot(sum, a, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(w))
 /* of AVX512_BF16, which not all processors with VNNI have */
+#define BF16_SET avx512bf16
 #define v_dot_bf16(sum, a, w) __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(w))
 INLINE void v_store_bf16_(uint16_t *p, vf v) {
     __m256i narrow;

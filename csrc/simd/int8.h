@@ -39,6 +39,12 @@
  *   v_dot_bf16(sum, a, w)              sum, VL floats, += the products of two bfloat16 a lane; not on all sets, nor on
  *                                      all processors of a set: fo_qkernels.gemm_bf16
  *   v_store_bf16(p, v)                 VL floats as bfloat16, rounded to nearest, halves to even; where v_dot_bf16 is
+ *   v_mmla_bf16(sum, a, w)             lane 2*i+j of sum += the products of row i of a and row j of w, of two rows of
+ *                                      four bfloat16, as v_dot_bf16 twice; not on all sets, which have, of vectors of
+ *                                      four lanes:
+ *   v_load_two(p, q)                   8 bytes from p on, then as many from q on
+ *   v_zip_words(a, b, upper)           lanes 0 and 1 (upper, a literal: 2 and 3) of a and b in turns
+ *   v_zip_pairs(a, b, upper)           lanes 0 and 1 (upper: 2 and 3) of a, then those of b
  *   v_dot_lane(sum, a, w, lane)        sum += the products of four bytes of a, those of a lane (a literal), and of each
  *                                      lane's of w; not on all sets
  */

@@ -83,6 +83,25 @@ INLINE vi v_dot_lane_(vi sum, vi a, vi w, const int lane) {
     return sum;
 }
 #define v_dot_lane(sum, a, w, lane) ((sum) = v_dot_lane_(sum, a, w, lane))
+/* of FEAT_BF16, which not all processors with FEAT_DotProd have; in this order, as SDOT_BY_ */
+#define BF16_SET neonbf16
+#define v_dot_bf16(sum, a, w) __asm__("bfdot %0.4s, %1.8h, %2.8h" : "+w"(sum) : "w"(a), "w"(w))
+#define v_mmla_bf16(sum, a, w) __asm__ volatile("bfmmla %0.4s, %1.8h, %2.8h" : "+w"(sum) : "w"(a), "w"(w))
+INLINE void v_store_bf16_(uint16_t *p, vf v) {
+    uint16x4_t narrow;
+    __asm__("bfcvtn %0.4h, %1.4s" : "=w"(narrow) : "w"(v));
+    vst1_u16(p, narrow);
+}
+#define v_store_bf16(p, v) v_store_bf16_(p, v)
+INLINE vi v_load_two(const void *p, const void *q) {
+    return vcombine_s32(vreinterpret_s32_u8(vld1_u8((const uint8_t *)p)),
+                        vreinterpret_s32_u8(vld1_u8((const uint8_t *)q)));
+}
+INLINE vi v_zip_words(vi a, vi b, const int upper) { return upper ? vzip2q_s32(a, b) : vzip1q_s32(a, b); }
+INLINE vi v_zip_pairs(vi a, vi b, const int upper) {
+    const int64x2_t x = vreinterpretq_s64_s32(a), y = vreinterpretq_s64_s32(b);
+    return vreinterpretq_s32_s64(upper ? vzip2q_s64(x, y) : vzip1q_s64(x, y));
+}
 #else
 /* Even bytes as 16-bit integers, then odd ones: two products of a lane in the one, two in the other. */
 enum { PHASES = 2, DOT_SIGNED = 0 };

@@ -137,14 +137,16 @@ static fo_status convolution(const test_case *t, bool transposed) {
 static fo_status conv2d(const test_case *t) { return convolution(t, false); }
 static fo_status conv_transpose(const test_case *t) { return convolution(t, true); }
 
-/* kind inputs hidden outputs reset_after; w_ih w_hh b_ih b_hh w_hr peephole from input `first` on */
+/* kind inputs hidden outputs, whether reset_after plus 2 of bfloat16; w_ih w_hh b_ih b_hh w_hr peephole from input
+ * `first` on */
 static fo_cell *cell_of(const test_case *t, ptrdiff_t inputs, int first) {
     const float *const *in = t->in + first;
     const fo_cell_shape s = {.kind = (fo_cell_kind)t->i[0],
                              .inputs = inputs,
                              .hidden = t->i[2],
                              .outputs = t->i[3],
-                             .reset_after = t->i[4],
+                             .reset_after = t->i[4] & 1,
+                             .bfloat16 = t->i[4] & 2,
                              .act = activation(t, NULL),
                              .gate = {.kind = FO_SIGMOID},
                              .out = {.kind = FO_TANH},
@@ -314,7 +316,8 @@ static fo_status attention(const test_case *t) {
                                              .v = t->in[2],
                                              .added = t->in[3],
                                              .scale = t->scalars[2],
-                                             .causal = i[6]});
+                                             .causal = i[6],
+                                             .bfloat16 = i[10]});
 }
 
 /* Bytes come as the bits of floats, and the last integer says whether they are int8. x has zero point 100, or as much
@@ -363,6 +366,15 @@ static fo_status qdynamic(const test_case *t) { /* the same, x and y floats */
     return status;
 }
 
+static fo_status qrounded(const test_case *t) { /* m n k; x w bias: rounded to bfloat16, y floats */
+    const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2];
+    const fo_weights w = {t->in[1], FO_F32};
+    fo_qlinear *plan = fo_qlinear_create_bf16(n, k, &w, k, 1, t->in[2], activation(t, NULL));
+    const fo_status status = fo_qlinear_run(plan, (fo_types){0}, m, t->in[0], k, NULL, 0, t->y[0], n);
+    fo_qlinear_free(plan);
+    return status;
+}
+
 static fo_status qconv2d(const test_case *t) { /* as convolution's up to left, in NHWC; x w scales bias [nudge] */
     const ptrdiff_t *i = t->i;
     const fo_conv2d_shape s = {i[0], i[1],      i[2], i[3], i[4], i[5], i[6], i[7], i[8], activation(t, NULL),
@@ -392,7 +404,7 @@ static const struct {
              {"resize", resize},       {"sample", sample},
              {"matmul", matmul},       {"attention", attention},
              {"qlinear", qlinear},     {"qdynamic", qdynamic},
-             {"qconv2d", qconv2d}};
+             {"qconv2d", qconv2d},     {"qrounded", qrounded}};
 
 /* ---- cases ---- */
 
@@ -469,7 +481,8 @@ int main(int argc, char **argv) {
     FILE *f = argc == 3 || argc == 4 ? fopen(argv[1], "rb") : NULL;
     if (!f) die("give the file of the cases, what multiplies bytes, and how the kinds that are run begin");
     const char *const chosen = argc == 4 ? argv[3] : "";
-    if (strcmp(argv[2], fo_has_dot_product() ? "dot product" : "multiply-add")) die("bytes are multiplied otherwise");
+    const char *products = fo_has_bf16() ? "BFMMLA" : fo_has_dot_product() ? "SDOT" : "multiply-add";
+    if (strcmp(argv[2], products)) die("bytes and bfloat16 are multiplied otherwise");
     signal(SIGSEGV, on_signal);
     signal(SIGBUS, on_signal);
     signal(SIGILL, on_signal);

@@ -107,6 +107,12 @@ def close(value, relative, absolute=0.0):
 WEIGHTS = "float32", "float16", "bfloat16"  # the first of fo_dtype
 
 
+def bfloat16(a):
+    """Floats rounded to the nearest bfloat16, halves to even."""
+    u = a.view(np.uint32)
+    return ((u + 0x7FFF + (u >> 16 & 1)) & 0xFFFF0000).view(np.float32)
+
+
 def linear(m, n, k, act="identity", bias=True, residual=False, weights="float32"):
     act_, parameters, slopes = activation(act, n)
     x, w, b, r = draw(m, k), draw(n, k), draw(n) if bias else None, draw(m, n) if residual else None
@@ -175,19 +181,24 @@ def matmul(m, n, k, batch, a_columns, y_columns):
     case("matmul", f"columns {a_columns} {y_columns}", integers, [a, b], [y], "clip", (-0.25, 0.5, 0.5))
 
 
-def attention(heads, kv_heads, t, s, d, dv, causal, masked):
-    """Heads side by side in q and y."""
+def attention(heads, kv_heads, t, s, d, dv, causal, masked, rounded=False):
+    """Heads side by side in q and y. rounded: to bfloat16, of which q, k, v and the scale are; weights are rounded."""
     q, k, v, mask = (
         draw(t, heads, d).swapaxes(0, 1),
         draw(kv_heads, s, d),
         draw(kv_heads, s, dv),
         draw(heads, t, s) if masked else None,
     )
-    y = oracle.attention(q, k, v, mask=mask, causal=causal).map(lambda a: np.ascontiguousarray(a.swapaxes(0, 1)))
-    integers = [heads, kv_heads, t, s, d, dv, causal, *(([t * s, s, 1]) if masked else [0, 0, 0])]
+    if rounded:
+        q, k, v = map(bfloat16, (q, k, v))
+    y = oracle.attention(q, k, v, mask=mask, causal=causal)
+    if rounded:
+        y = Approx(y.value, y.error + 2**-8 * np.abs(v).max())
+    y = y.map(lambda a: np.ascontiguousarray(a.swapaxes(0, 1)))
+    integers = [heads, kv_heads, t, s, d, dv, causal, *(([t * s, s, 1]) if masked else [0, 0, 0]), rounded]
     case(
         "attention",
-        f"{t}x{s} causal {causal}",
+        f"{t}x{s} causal {causal}" + " bfloat16" * rounded,
         integers,
         [q.swapaxes(0, 1), k, v, mask],
         [y],
@@ -336,6 +347,9 @@ def write_products():
     for t, s, d, dv in (1, 300, 16, 24), (5, 7, 3, 4), (50, 260, 24, 33):
         for causal, masked in (False, False), (True, False), (True, True):
             attention(4, 2, t, s, d, dv, causal, masked)
+    for t, s, d, dv in (1, 300, 16, 24), (5, 7, 4, 5), (50, 261, 64, 33):
+        for causal, masked in (False, False), (True, False), (True, True):
+            attention(4, 2, t, s, d, dv, causal, masked, rounded=True)
 
 
 def write_convolutions():
@@ -435,16 +449,19 @@ def wide(w):
 RECURRENT = 4e-6  # bound of an error
 
 
-def cell(kind, inputs, hidden, batch, outputs=None, reset_after=True, peephole=False, clip=np.inf):
+def cell(kind, inputs, hidden, batch, outputs=None, reset_after=True, peephole=False, clip=np.inf, rounded=False):
     outputs = outputs or hidden
     w = weights(kind, inputs, hidden, outputs, peephole)
     x, h, c = draw(batch, inputs), draw(batch, outputs), draw(batch, hidden)
+    if rounded:
+        x, h = bfloat16(x), bfloat16(h)
+        w |= {name: bfloat16(w[name]) for name in ("w_ih", "w_hh")}
     results = step(kind, *(v.astype(np.float64) for v in (x, h, c)), wide(w), clip, reset_after)
     lstm = kind == "LSTM"
-    integers = [CELLS[kind][0], inputs, hidden, outputs, reset_after, batch]
+    integers = [CELLS[kind][0], inputs, hidden, outputs, reset_after + 2 * rounded, batch]
     case(
         "cell",
-        f"{kind} {batch}x{inputs}x{hidden}-{outputs} {reset_after}",
+        f"{kind} {batch}x{inputs}x{hidden}-{outputs} {reset_after}" + " bfloat16" * rounded,
         integers,
         [x, h, c if lstm else None, *w.values()],
         [close(v, 0, RECURRENT) for v in results[: 1 + lstm]],
@@ -522,6 +539,8 @@ def write_recurrent():
         ]:
             cell(kind, inputs, hidden, batch)
         cell(kind, 6, 11, 4, clip=0.5)
+        cell(kind, 33, 20, 5, rounded=True)
+        cell(kind, 16, 33, 14, rounded=True)
         sequence(kind, 6, 9, 3, 5, lengths=[5, 0, 3])
         sequence(kind, 5, 7, 1, 6, layers=2, directions=2)
     for inputs, hidden, batch in [(7, 13, 3), (8, 8, 1), (16, 17, 17)]:
@@ -772,6 +791,16 @@ def qdynamic(m, n, k):
     case("qdynamic", f"{m}x{n}x{k}", [m, n, k], [x, w.reshape(-1).view(np.float32), scale, bias], [close(y, 4 * U, U)])
 
 
+def qrounded(m, n, k, exact):
+    """A product rounded to bfloat16; of integers it is exact. An instruction may round each sum to odd: twice the
+    bound."""
+    x, w, bias = (a.round(0) if exact else a for a in (9 * draw(m, k), 9 * draw(n, k), draw(n)))
+    rounded = [bfloat16(a) for a in (x, w)]
+    y = oracle.linear(*rounded, bias, activation=("clip", -200.0, 300.0))
+    y = Approx(y.value, np.zeros_like(y.value) if exact else 2 * y.error)
+    case("qrounded", f"{m}x{n}x{k}", [m, n, k], [x, w, bias], [y], "clip", (-200.0, 300.0, 0))
+
+
 def qconv2d(ic, oc, image, kernel, stride=1, padding=0, groups=1, layout="NCHW", clips=False):
     x = rng.integers(0, 256, (2, ic, *image), np.uint8)
     w = rng.integers(-128, 128, (oc, ic // groups, *kernel), np.int8)
@@ -799,6 +828,9 @@ def write_bytes():
         qlinear(m, n, k, clips=n > 60)
     for m, n in itertools.product(range(1, 13), (4, 8, 20)):
         qlinear(m, n, 44)
+        qrounded(m, n, 44, exact=True)
+    for m, n, k in itertools.product((1, 2, 3, 5, 6, 7, 13, 40), (1, 7, 16, 35), (1, 2, 3, 4, 5, 6, 7, 8, 33, 150)):
+        qrounded(m, n, k, exact=(m + k) % 2 == 0)
     for m, n, k in [(1, 20, 36), (7, 24, 100)]:
         qdynamic(m, n, k)
     for layout in "NCHW", "NHWC":

@@ -38,7 +38,12 @@ BYTES = {
     "avx512vnni": ("avx512vnni", [*WIDE, "-mavx512vnni"], COMPILER, []),
     "avx2vnni": ("avx2vnni", [*AVX2, "-mavxvnni"], COMPILER, []),
     "avx2vnni-by-avx512": ("avx2vnni", [*AVX2, "-mavx512vnni", "-mavx512vl"], COMPILER, []),
-    "neondot": ("neondot", ["-march=armv8.2-a+dotprod"], CROSS if X86 else COMPILER, ["qemu-aarch64"] if X86 else []),
+    "neondot": (
+        "neondot",
+        ["-march=armv8.2-a+dotprod+bf16"],
+        CROSS if X86 else COMPILER,
+        ["qemu-aarch64"] if X86 else [],
+    ),
 }
 NEEDS = {"avx512vnni": "avx512_vnni", "avx2vnni": "avx_vnni", "avx2vnni-by-avx512": "avx512_vnni", "neondot": "asimddp"}
 GUARD = np.float32(7)
@@ -513,22 +518,49 @@ def test_dot_products_with_a_lane():
         np.testing.assert_array_equal(y, expected.astype(np.int32))
 
 
-def test_bfloat16():
-    """Products of pairs that float32 holds, and narrow floats, rounded to nearest, halves to even."""
+def with_bfloat16(name):
+    """The driver of a set that multiplies bfloat16, where the processor does."""
     cpu = Path("/proc/cpuinfo")
-    if reason := why_not("avx512vnni") or "avx512_bf16" not in cpu.read_text() and "the processor has no avx512_bf16":
+    if reason := why_not(name):
         pytest.skip(reason)
-    run, rng = driver("avx512vnni"), np.random.default_rng(1)
+    if not driver(name).start and not {"avx512_bf16", "bf16"} & set(cpu.read_text().split()):
+        pytest.skip("the processor has no products of bfloat16")
+    return driver(name)
+
+
+def narrowed(a):
+    """bfloat16 in pairs, as floats."""
+    return (a.view(np.uint32) >> 16).astype(np.uint16).view(np.float32)
+
+
+@pytest.mark.parametrize("name", ["avx512vnni", "neondot"])
+def test_bfloat16(name):
+    """Products of pairs that float32 holds, and narrow floats, rounded to nearest, halves to even."""
+    run, rng = with_bfloat16(name), np.random.default_rng(1)
     a, b, c = (rng.integers(-9, 10, (30, n)).astype(np.float32) for n in (2 * run.lanes, 2 * run.lanes, run.lanes))
-    narrow = [(v.view(np.uint32) >> 16).astype(np.uint16).view(np.float32) for v in (a, b)]
-    y = run("v_dot_bf16", np.hstack([*narrow, c]), wrote=run.lanes)
+    y = run("v_dot_bf16", np.hstack([narrowed(a), narrowed(b), c]), wrote=run.lanes)
     np.testing.assert_array_equal(y, c + (a * b).reshape(30, -1, 2).sum(2))
-    values = np.resize(
-        np.float32([1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -3.4e38, np.inf, 0.1, -0.0]), run.lanes
-    )
-    expected = np.resize(np.float32([1, 1 + 2**-6, 1 + 2**-7, -np.inf, np.inf, 0.10009765625, -0.0]), run.lanes)
-    y = bits(run, "v_store_bf16", values[None], wrote=run.lanes // 2, dtype=np.uint16)
-    np.testing.assert_array_equal((y.astype(np.uint32) << 16).view(np.float32)[0], expected)
+    values = np.float32([1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -3.4e38, np.inf, 0.1, -0.0, 0])
+    expected = np.float32([1, 1 + 2**-6, 1 + 2**-7, -np.inf, np.inf, 0.10009765625, -0.0, 0])
+    rows = 8, run.lanes
+    y = bits(run, "v_store_bf16", np.resize(values, rows), wrote=run.lanes // 2, dtype=np.uint16)
+    np.testing.assert_array_equal((y.astype(np.uint32) << 16).view(np.float32), np.resize(expected, rows))
+
+
+def test_blocks_of_bfloat16():
+    """Two rows by two columns of four steps, and what puts them so."""
+    run, rng = with_bfloat16("neondot"), np.random.default_rng(1)
+    a, b, c = (rng.integers(-9, 10, (30, n)).astype(np.float32) for n in (8, 8, 4))
+    y = run("v_mmla_bf16", np.hstack([narrowed(a), narrowed(b), c]))
+    products = np.einsum("rik,rjk->rij", a.reshape(30, 2, 4), b.reshape(30, 2, 4))
+    np.testing.assert_array_equal(y, c + products.reshape(30, 4))
+    x, z = np.arange(4), np.arange(10, 14)
+    given = np.hstack([x, z])[None].astype(np.int32)
+    np.testing.assert_array_equal(bits(run, "v_load_two", given)[0], [0, 1, 2, 3])
+    for upper in 0, 1:
+        i, j = x[2 * upper : 2 * upper + 2], z[2 * upper : 2 * upper + 2]
+        np.testing.assert_array_equal(bits(run, "v_zip_words", given, [[upper]])[0], [i[0], j[0], i[1], j[1]])
+        np.testing.assert_array_equal(bits(run, "v_zip_pairs", given, [[upper]])[0], [*i, *j])
 
 
 def test_every_operation_is_here():

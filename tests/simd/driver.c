@@ -296,6 +296,29 @@ static void op_v_store_bf16(const record *r, float *y) {
     memcpy(y, to, 2 * VL);
 }
 
+/* By blocks of two rows and two columns, where a set has them. */
+#ifdef v_mmla_bf16
+static void op_v_mmla_bf16(const record *r, float *y) {
+    vi sum = v_iload(r->in + 2 * VL);
+    v_mmla_bf16(sum, IA, IB);
+    v_istore(y, sum);
+}
+static void op_v_load_two(const record *r, float *y) {
+    uint8_t *last = bytes_at_the_end(8);
+    memcpy(last, r->in, 8);
+    v_istore(y, v_load_two(last, r->in + 2));
+}
+static void op_v_zip_words(const record *r, float *y) {
+    v_istore(y, N(0) ? v_zip_words(IA, IB, 1) : v_zip_words(IA, IB, 0));
+}
+static void op_v_zip_pairs(const record *r, float *y) {
+    v_istore(y, N(0) ? v_zip_pairs(IA, IB, 1) : v_zip_pairs(IA, IB, 0));
+}
+#define EACH_BLOCK(X) X(v_mmla_bf16) X(v_load_two) X(v_zip_words) X(v_zip_pairs)
+#else
+#define EACH_BLOCK(X)
+#endif
+
 typedef void op_fn(const record *, float *);
 #define NAMED(name) {#name, op_##name},
 #define EACH_OTHER(X) \
@@ -312,7 +335,8 @@ typedef void op_fn(const record *, float *);
 static const struct {
     const char *name;
     op_fn *run;
-} ops[] = {EACH_BINARY(NAMED) EACH_UNARY(NAMED) EACH_INTEGERS(NAMED) EACH_TERNARY(NAMED) EACH_OTHER(NAMED)};
+} ops[] = {EACH_BINARY(NAMED) EACH_UNARY(NAMED) EACH_INTEGERS(NAMED) EACH_TERNARY(NAMED) EACH_OTHER(NAMED)
+               EACH_BLOCK(NAMED)};
 
 /* Two pages that may be touched, between two that may not. */
 static void map_near(void) {

@@ -17,6 +17,40 @@ typedef struct {
     int wanted; /* columns */
 } qstack;
 
+#ifdef v_mmla_bf16
+/* Sums of pairs of rows by pairs of columns, or back: of two rows of a vector, its lower and its upper columns. */
+INLINE void qpairs(const int mr, const int nv, vi acc[][Q_VECTORS]) {
+    UNROLL_FOR (int r = 0; r < mr; r += 2)
+        UNROLL_FOR (int v = 0; v < nv; v++) {
+            const vi a = acc[r][v], b = r + 1 < mr ? acc[r + 1][v] : a;
+            acc[r][v] = v_zip_pairs(a, b, 0), acc[r + 1][v] = v_zip_pairs(a, b, 1);
+        }
+}
+
+/* Twice as many steps as a group has, by blocks of two rows and two columns; a last odd row is its own pair. What is
+ * left of k. */
+INLINE ptrdiff_t qblocks(const int mr, const int nv, vi acc[][Q_VECTORS], const uint8_t *rows[], ptrdiff_t lda,
+                         const int8_t **b, ptrdiff_t k) {
+    qpairs(mr, nv, acc);
+    for (; k >= 2; k -= 2, *b += 2 * nv * QUADS) {
+        vi x[Q_MAX_ROWS];
+        UNROLL_FOR (int r = 0; r < mr; r += 2) {
+            const int next = r + 1 < mr ? r + 1 : r;
+            x[r] = v_load_two(rows[r / 3] + r % 3 * lda, rows[next / 3] + next % 3 * lda);
+        }
+        UNROLL_FOR (int v = 0; v < nv; v++) {
+            const vi w0 = v_iload(*b + v * QUADS), w1 = v_iload(*b + (nv + v) * QUADS);
+            const vi lower = v_zip_words(w0, w1, 0), upper = v_zip_words(w0, w1, 1);
+            UNROLL_FOR (int r = 0; r < mr; r += 2) v_mmla_bf16(acc[r][v], x[r], lower);
+            UNROLL_FOR (int r = 0; r < mr; r += 2) v_mmla_bf16(acc[r + 1][v], x[r], upper);
+        }
+        UNROLL_FOR (int r = 0; r < mr; r += 3) rows[r / 3] += 8;
+    }
+    qpairs(mr + mr % 2, nv, acc);
+    return k;
+}
+#endif
+
 /* The reduction. A pointer serves three rows, whose distances are parts of an address. */
 INLINE const int8_t *qsteps(const fo_dtype type, const int mr, const int nv, vi acc[][Q_VECTORS], const uint8_t *a,
                             ptrdiff_t lda, const int8_t *b, ptrdiff_t k) {
@@ -37,6 +71,9 @@ INLINE const int8_t *qsteps(const fo_dtype type, const int mr, const int nv, vi 
             }
         UNROLL_FOR (int r = 0; r < mr; r += 3) rows[r / 3] += QUADS;
     }
+#endif
+#ifdef v_mmla_bf16
+    if (type == FO_BF16) k = qblocks(mr, nv, acc, rows, lda, &b, k);
 #endif
     for (; k > 0; k--, b += nv * QUADS) {
         UNROLL_FOR (int phase = 0; phase < phases; phase++) {
@@ -162,9 +199,9 @@ INLINE void qtiles(const fo_dtype type, const qstack *t, const int mr, const int
  * bfloat16. */
 typedef void qtile_fn(const qstack *t);
 #define Q_FITS(nv, mr) (nv <= Q_VECTORS && mr * nv <= Q_ROWS * Q_VECTORS)
-#define TILE_OF(type, named, nv, mr) \
+#define TILE_OF(type, nv, mr) \
     static void tile_##type##_##nv##_##mr(const qstack *t) { \
-        FO_RAN("gemm " named " " #mr "x" #nv); \
+        FO_RAN("gemm " #type " " #mr "x" #nv); \
         qtiles(FO_##type, t, Q_FITS(nv, mr) ? mr : 1, Q_FITS(nv, mr) ? nv : 1); \
     }
 #define Q_HEIGHTS(X, nv) X(nv, 1) X(nv, 2) X(nv, 3) X(nv, 4) X(nv, 5) X(nv, 6)
@@ -174,7 +211,7 @@ typedef void qtile_fn(const qstack *t);
 #define TABLE_OF(X) {[1] = {Q_MORE_HEIGHTS(X, 1)}, [2] = {Q_MORE_HEIGHTS(X, 2)}, [4] = {Q_HEIGHTS(X, 4)}}
 typedef qtile_fn *const qtable[EB_VECTORS + 1][Q_MAX_ROWS];
 
-#define TILE_S8(nv, mr) TILE_OF(S8, "bytes", nv, mr)
+#define TILE_S8(nv, mr) TILE_OF(S8, nv, mr)
 #define ENTRY_S8(nv, mr) ENTRY_OF(S8, nv, mr)
 TILES(TILE_S8)
 static qtable tiles_S8 = TABLE_OF(ENTRY_S8);
@@ -201,7 +238,7 @@ static void gemm_by_table(const fo_qgemm_args *g, qtable *table) {
 static void qgemm(const fo_qgemm_args *g) { gemm_by_table(g, &tiles_S8); }
 
 #if DOTS_BF16
-#define TILE_BF16(nv, mr) TILE_OF(BF16, "bf16", nv, mr)
+#define TILE_BF16(nv, mr) TILE_OF(BF16, nv, mr)
 #define ENTRY_BF16(nv, mr) ENTRY_OF(BF16, nv, mr)
 TILES(TILE_BF16)
 static qtable tiles_BF16 = TABLE_OF(ENTRY_BF16);
