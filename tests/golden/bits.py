@@ -384,6 +384,61 @@ def in_float32(case):
     return run
 
 
+def rounded(numbers, m):
+    """Layers of all heights and widths of tiles."""
+    return [
+        fo.Linear(numbers(n, k), numbers(n), precision="bfloat16")(numbers(m, k)) for n in COLUMNS for k in (37, 64)
+    ]
+
+
+def by_dots(case):
+    """The same by the set's dot product of bfloat16, whose sums no other set has; None where there is none."""
+
+    def run(numbers):
+        with using_int8_products("dots"):
+            return case(numbers) if _core.has_bfloat16() else None
+
+    return run
+
+
+def by_amx(case):
+    """The same by AMX, of whose sums the bits are not ours: it runs."""
+
+    def run(numbers):
+        with using_int8_products("amx"):
+            if _core.has_amx():
+                case(numbers)
+
+    return run
+
+
+def rounded_image(numbers, layout, shape):
+    ic, size, oc, kernel, options = shape
+    w = numbers(oc, ic // options.get("groups", 1), *kernel)
+    layer = fo.Conv2d(w, numbers(oc), layout=layout, precision="bfloat16", **options)
+    return [layer(numbers(*dims(layout, 2, ic, *size)))]
+
+
+ROUNDED_IMAGES = [
+    (3, (33, 35), 20, (3, 3), dict(stride=2, padding=1)),
+    (24, (9, 40), 34, (3, 3), dict(padding=1)),
+    (40, (7, 8), 70, (1, 1), {}),
+    (12, (11, 10), 18, (3, 2), dict(groups=2, dilation=2)),
+]
+
+
+def products_of_bfloat16():
+    for shape, layout in product(ROUNDED_IMAGES, LAYOUTS):
+        case = partial(rounded_image, layout=layout, shape=shape)
+        yield f"conv2d {layout} {named(shape)} rounded to bfloat16", in_float32(case)
+        yield f"conv2d {layout} {named(shape)} dots of bfloat16", by_dots(case)
+    for m in (*range(1, 14), 25, 40):
+        case = partial(rounded, m=m)
+        yield f"Linear {m} rows rounded to bfloat16", in_float32(case)
+        yield f"Linear {m} rows, dots of bfloat16", by_dots(case)
+        yield f"Linear {m} rows, AMX", by_amx(case)
+
+
 # Steps (0: a cell), batch, inputs, units.
 RECURRENT = [
     (0, 1, 7, 13),
@@ -415,10 +470,10 @@ def recurrents_of_bfloat16():
         forms = [{}, dict(reset_after=False)] if mode == "gru" else [{}]
         for options, (steps, batch, inputs, hidden) in product(forms, RECURRENT[4:]):
             sizes = dict(mode=mode, steps=steps, batch=batch, inputs=inputs, hidden=hidden)
-            yield (
-                joined(f"{mode} {steps}x{batch} {inputs} to {hidden} bfloat16", described(options)),
-                in_float32(partial(recurrent, precision="bfloat16", **sizes, **options)),
-            )
+            case = partial(recurrent, precision="bfloat16", **sizes, **options)
+            name = f"{mode} {steps}x{batch} {inputs} to {hidden}"
+            yield joined(f"{name} bfloat16", described(options)), in_float32(case)
+            yield joined(f"{name} dots of bfloat16", described(options)), by_dots(case)
 
     for mode, names in ("lstm", ("hardsigmoid", "tanh", "softplus")), ("gru", ("hardsigmoid", "softplus")):
         yield (
@@ -727,12 +782,9 @@ def attentions():
                 joined(f"attention {heads}/{kv_heads} {t}x{s} {d} {dv}", kind),
                 partial(attention, sizes=(heads, kv_heads, t, s, d, dv), kind=kind),
             )
-            yield (
-                joined(f"attention {heads}/{kv_heads} {t}x{s} {d} {dv} bfloat16", kind),
-                in_float32(
-                    partial(attention, sizes=(heads, kv_heads, t, s, d, dv), kind=kind, precision="bfloat16"),
-                ),
-            )
+            case = partial(attention, sizes=(heads, kv_heads, t, s, d, dv), kind=kind, precision="bfloat16")
+            yield joined(f"attention {heads}/{kv_heads} {t}x{s} {d} {dv} bfloat16", kind), in_float32(case)
+            yield joined(f"attention {heads}/{kv_heads} {t}x{s} {d} {dv} dots of bfloat16", kind), by_dots(case)
 
 
 def attention(numbers, sizes, kind, **options):
@@ -969,6 +1021,7 @@ def cases():
         depthwises,
         products,
         products_of_halves,
+        products_of_bfloat16,
         products_of_blockwise,
         packed_products,
         recurrents,

@@ -52,7 +52,10 @@ def bits():
     from bits import cases
 
     rows = run(cases(), available())
-    return {name: {column: digest(arrays) for column, (arrays, _) in row.items()} for name, row in rows}
+    return {
+        name: {column: digest(arrays) for column, (arrays, _) in row.items() if arrays is not None}
+        for name, row in rows
+    }
 
 
 def run(made, columns, threads=2):

@@ -143,7 +143,7 @@ static void qgemm_amx(const fo_qgemm_args *g) {
         qgemm(g);
         return;
     }
-    FO_RAN("gemm int8 by AMX");
+    FO_RAN("gemm S8 by AMX");
     gemm_amx(FO_S8, g, groups);
 }
 
@@ -155,6 +155,6 @@ static void qgemm_bf16_amx(const fo_qgemm_args *g) {
         return;
     }
     if (!g->m) return;
-    FO_RAN("gemm bf16 by tiles");
+    FO_RAN("gemm BF16 by AMX");
     gemm_amx(FO_BF16, g, groups);
 }
