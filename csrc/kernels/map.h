@@ -45,21 +45,6 @@ INLINE map_f32 map_float16(map_f32 u) {
     memcpy(&rounded, &y, 4);
     return rounded;
 }
-INLINE uint32_t map_choice(bool first, uint32_t a, uint32_t b) {
-    const uint32_t mask = 0 - (uint32_t)first; /* no branch, or the compiler makes no vectors */
-    return (a & mask) | (b & ~mask);
-}
-/* The bits of a float16: what is subnormal is an integer times 2^-24. */
-INLINE map_f16 map_narrowed(map_f32 u) {
-    const map_f32 above = fabsf(u) + 0.5f;
-    uint32_t bits, small;
-    memcpy(&bits, &u, 4), memcpy(&small, &above, 4);
-    const uint32_t size = bits & 0x7fffffff, near = size + 0xfff + (size >> 13 & 1);
-    uint32_t y = map_choice(near < 0x47800000, (near - 0x38000000) >> 13, 0x7c00);
-    y = map_choice(size < 0x38800000, small & 0x7fffff, y);
-    y = map_choice(size > 0x7f800000, 0x7e00, y);
-    return (map_f16)(y | (bits >> 16 & 0x8000));
-}
 INLINE map_f32 map_bfloat16(map_f32 u) {
     uint32_t bits;
     memcpy(&bits, &u, 4);
@@ -118,7 +103,6 @@ MAP_CASTS_FROM(i64, u, u)
 MAP_CASTS_FROM(i32, u, u)
 MAP_CASTS_FROM(i8, u, u)
 MAP_CASTS_FROM(u8, u, u)
-MAP(f32_f16, f16, f32, f32, map_narrowed(u))
 
 /* By type, what its name ends. */
 #define MAP_TYPES(name, of_bool) \
@@ -212,19 +196,22 @@ MAP_CHOICE(i64)
 #define MAP_GATHER(type) \
     static void map_gather_##type(const fo_map_rows *g) { \
         const ptrdiff_t sy = g->step[0], sa = g->step[1], sb = g->step[2], size = g->size, stride = g->stride; \
+        const ptrdiff_t n = g->n; \
         for (ptrdiff_t i = 0; i < g->m; i++) { \
             map_##type *const y = (map_##type *)g->at[0] + i * g->ld[0]; \
             const map_##type *const a = (const map_##type *)g->at[1] + i * g->ld[1]; \
             const map_i64 *const b = (const map_i64 *)g->at[2] + i * g->ld[2]; \
-            for (ptrdiff_t j = 0, of = sb ? 1 : g->n; j < g->n; j += of) { \
+            for (ptrdiff_t j = 0; sb && j < n; j++) { \
                 const ptrdiff_t k = (ptrdiff_t)b[j * sb]; \
-                const map_##type *const from = a + j * sa + (k < 0 ? k + size : k) * stride; \
-                if (of == 1) \
-                    y[j * sy] = *from; \
-                else if (sy == 1 && sa == 1) \
-                    memcpy(y, from, (size_t)g->n * sizeof *y); \
+                y[j * sy] = a[j * sa + (k < 0 ? k + size : k) * stride]; \
+            } \
+            if (!sb) { \
+                const ptrdiff_t k = (ptrdiff_t)*b; \
+                const map_##type *const from = a + (k < 0 ? k + size : k) * stride; \
+                if (sy == 1 && sa == 1) \
+                    memcpy(y, from, (size_t)n * sizeof *y); \
                 else \
-                    for (ptrdiff_t l = 0; l < g->n; l++) y[l * sy] = from[l * sa]; \
+                    for (ptrdiff_t l = 0; l < n; l++) y[l * sy] = from[l * sa]; \
             } \
         } \
     }
@@ -240,7 +227,6 @@ INLINE int map_width(fo_dtype e) { return e == FO_F64 || e == FO_S64 ? 2 : e == 
 static map_fn *map_of(const fo_map_rows *g) {
     static map_fn *const choices[] = {map_where_u8, map_where_i32, map_where_i64};
     static map_fn *const gathers[] = {map_gather_u8, map_gather_i32, map_gather_i64};
-    if (g->f == FO_MAP_CAST && g->to == FO_F16) return map_f32_f16;
     if (g->f == FO_MAP_CAST) return map_casts[g->from][g->to];
     if (g->f < FO_MAP_AND) return map_tests[g->f - FO_MAP_EQUAL][g->from];
     if (g->f < FO_MAP_ADD) return map_logic[g->f - FO_MAP_AND];
@@ -249,6 +235,21 @@ static map_fn *map_of(const fo_map_rows *g) {
     if (g->f < FO_MAP_WHERE) return map_floats[g->f - FO_MAP_FLOOR];
     if (g->f == FO_MAP_WHERE) return choices[map_width(g->to)];
     return gathers[map_width(g->to)];
+}
+
+/* Floats as float16, one step of rows where they are contiguous. */
+INLINE void map_narrow(const fo_map_rows *g) {
+    const bool whole = g->step[0] == 1 && g->step[1] == 1;
+    for (ptrdiff_t i = 0; i < g->m; i++) {
+        map_f16 *const y = (map_f16 *)g->at[0] + i * g->ld[0];
+        const map_f32 *const a = (const map_f32 *)g->at[1] + i * g->ld[1];
+        ptrdiff_t j = 0;
+        for (; whole && j + VL <= g->n; j += VL) v_store_f16(y + j, v_load(a + j));
+        for (map_f16 rounded[VL]; j < g->n; j++) {
+            v_store_f16(rounded, v_set1(a[j * g->step[1]]));
+            y[j * g->step[0]] = rounded[0];
+        }
+    }
 }
 
 /* float16 as floats. */
@@ -266,6 +267,8 @@ void FO_NAME(fo_map)(const fo_map_rows *g) {
     FO_RAN("map");
     if (g->f == FO_MAP_CAST && g->from == FO_F16)
         map_widen(g);
+    else if (g->f == FO_MAP_CAST && g->to == FO_F16)
+        map_narrow(g);
     else
         map_of(g)(g);
 }

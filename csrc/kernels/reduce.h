@@ -53,8 +53,8 @@ INLINE void reduce_of_lanes(const fo_reduction kind, const int nv, bool longer, 
     }
 }
 
-/* The reduction of one contiguous fibre, in every lane. */
-INLINE vf reduce_contiguous(const fo_reduction kind, bool longer, const float *x, ptrdiff_t n) {
+/* The reduction of one contiguous fibre, but for its lanes. */
+INLINE vf reduce_to_lanes(const fo_reduction kind, bool longer, const float *x, ptrdiff_t n) {
     vf all = reduce_identity(kind), lost = v_zero();
     for (ptrdiff_t p = 0; p < n;) {
         const ptrdiff_t end = p + SUM_BLOCK * VL < n ? p + SUM_BLOCK * VL : n;
@@ -68,7 +68,23 @@ INLINE vf reduce_contiguous(const fo_reduction kind, bool longer, const float *x
         }
         UNROLL_FOR (int v = 0; v < REDUCE_VECTORS; v++) reduce_part(kind, longer, &all, &lost, part[v]);
     }
-    return reduce_of_vector(kind, all);
+    return all;
+}
+
+/* The reduction of one contiguous fibre, in every lane. */
+INLINE vf reduce_contiguous(const fo_reduction kind, bool longer, const float *x, ptrdiff_t n) {
+    return reduce_of_vector(kind, reduce_to_lanes(kind, longer, x, n));
+}
+
+/* The same of VL contiguous fibres from l on, whose lanes are put together at once, in the same order. */
+INLINE void reduce_side_by_side(const fo_reduction kind, bool longer, const fo_fibres *f, ptrdiff_t l) {
+    vf row[VL];
+    for (int i = 0; i < VL; i++) row[i] = reduce_to_lanes(kind, longer, f->from + (l + i) * f->x.lane, f->n);
+    v_transpose(row);
+    UNROLL_FOR (int half = VL / 2; half; half /= 2)
+        UNROLL_FOR (int i = 0; i < half; i++) row[i] = reduce_two(kind, row[i], row[i + half]);
+    if (kind == FO_MEAN) row[0] = v_div(row[0], v_set1((float)f->n));
+    v_store_strided(f->to + l * f->y.lane, f->y.lane, row[0], VL);
 }
 
 INLINE void reduce_lanes(const fo_reduction kind, const int nv, const fo_fibres *f, const ptrdiff_t outer[2],
@@ -94,6 +110,7 @@ INLINE void reduce_fibres(const fo_reduction kind, const fo_fibres *f, const ptr
     if (f->x.step == 1 && f->x.lane != 1) {
         FO_RAN("reduce contiguous");
         const bool longer = outer[0] * outer[1] * f->n > SUM_CHAIN;
+        for (; outer[0] * outer[1] == 1 && l + VL <= f->w; l += VL) reduce_side_by_side(kind, longer, f, l);
         for (; l < f->w; l++) {
             vf acc = reduce_identity(kind), lost = v_zero();
             for (ptrdiff_t i = 0; i < outer[1]; i++)

@@ -21,6 +21,9 @@ static inline void fo_offsets(const fo_axes *a, int nd, ptrdiff_t i, ptrdiff_t o
     }
 }
 
+/* Whether all indices, the tensor t of these axes, are in -size..size-1. */
+bool fo_are_inside(const fo_axes *axes, int t, const int64_t *indices, ptrdiff_t size);
+
 /* Floats of `packed` for a product by columns of an A whose columns are contiguous (kernels/gemm/gemv_dot.h). */
 static inline ptrdiff_t fo_dots_scratch(const fo_kernels *kn) {
     return 3 * FO_DOT_COLUMNS * FO_DOT_LANES * FO_DOT_LANES * kn->vl;

@@ -119,19 +119,30 @@ fo_status fo_strided_copy(const fo_copy_args *args) {
     return FO_OK;
 }
 
+#define FILL_ROWS(type, element, y_at) \
+    for (ptrdiff_t i = 0; i < m; i++) \
+        for (ptrdiff_t j = 0; j < n; j++) ((type *)a->y + at + i * ld)[y_at] = element
+
+/* m rows of n elements, from `at` on. */
+static void fill_rows(const fo_fill_args *a, ptrdiff_t at, ptrdiff_t m, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t step) {
+    const float value = a->value;
+    const uint8_t byte = a->size == 1 ? (uint8_t)(int)value : 0;
+    if (a->size == 1)
+        FILL_ROWS(uint8_t, byte, (j * step));
+    else if (step == 1)
+        FILL_ROWS(float, value, j);
+    else
+        FILL_ROWS(float, value, (j * step));
+}
+
 fo_status fo_fill(const fo_fill_args *args) {
     const fo_axes *a = &args->axes;
-    const int last = a->nd - 1;
-    for (ptrdiff_t i = 0, rows = fo_points(a, last); i < rows; i++) {
+    const int last = a->nd - 1, row = max_(last - 1, 0);
+    const ptrdiff_t m = last ? a->size[row] : 1, ld = last ? a->stride[0][row] : 0;
+    for (ptrdiff_t i = 0, outer = fo_points(a, row); i < outer; i++) {
         ptrdiff_t offset[FO_TENSORS];
-        fo_offsets(a, last, i, offset);
-        for (ptrdiff_t j = 0; j < a->size[last]; j++) {
-            const ptrdiff_t at = offset[0] + j * a->stride[0][last];
-            if (args->size == 1)
-                ((uint8_t *)args->y)[at] = (uint8_t)(int)args->value;
-            else
-                ((float *)args->y)[at] = args->value;
-        }
+        fo_offsets(a, row, i, offset);
+        fill_rows(args, offset[0], m, ld, a->size[last], a->stride[0][last]);
     }
     return FO_OK;
 }

@@ -90,31 +90,9 @@ static void map_rows(const rows_job *job, const ptrdiff_t offset[FO_TENSORS], pt
     job->kn->map(&r);
 }
 
-/* Whether all indices of a gather are in the axis. */
-static bool is_inside(const fo_map_args *a) {
-    fo_axes indices = {.nd = 0};
-    for (int d = 0; d < a->axes.nd; d++)
-        if (a->axes.stride[2][d]) {
-            indices.size[indices.nd] = a->axes.size[d];
-            indices.stride[0][indices.nd++] = a->axes.stride[2][d];
-        }
-    const int last = max_(indices.nd - 1, 0);
-    const ptrdiff_t n = indices.nd ? indices.size[last] : 1, step = indices.stride[0][last];
-    const ptrdiff_t rows = fo_points(&a->axes, a->axes.nd) ? fo_points(&indices, last) : 0;
-    for (ptrdiff_t i = 0; i < rows; i++) {
-        ptrdiff_t offset[FO_TENSORS];
-        fo_offsets(&indices, last, i, offset);
-        const int64_t *const k = (const int64_t *)a->b + offset[0];
-        bool inside = true;
-        for (ptrdiff_t j = 0; j < n; j++) inside &= k[j * step] >= -a->size && k[j * step] < a->size;
-        if (!inside) return false;
-    }
-    return true;
-}
-
 fo_status fo_map(const fo_map_args *a) {
     rows_job job = {.axes = &a->axes, .run = map_rows, .kn = fo_active(), .args = a};
-    if (a->f == FO_MAP_GATHER && !is_inside(a)) return FO_OUTSIDE;
+    if (a->f == FO_MAP_GATHER && !fo_are_inside(&a->axes, 2, a->b, a->size)) return FO_OUTSIDE;
     run_rows(&job, 2, 16);
     return FO_OK;
 }

@@ -7,7 +7,7 @@
 
 #include "axes.h"
 
-typedef void scatter_fn(ptrdiff_t n, void *y, ptrdiff_t sy, const void *updates, ptrdiff_t su);
+typedef void scatter_fn(ptrdiff_t n, void *y, const ptrdiff_t *at, ptrdiff_t sy, const void *updates, ptrdiff_t su);
 
 typedef struct {
     const fo_scatter_args *a;
@@ -16,21 +16,23 @@ typedef struct {
     int shared, pieces; /* the axis of points that tasks divide, and into how many; -1, 1 */
 } scatter_job;
 
-/* y = value of y and u, n elements. */
+/* y = value of y and u, n elements, those of y where `at` says, or sy from each other. */
+#define SCATTER_ROW(type, value, y_at, u_at) \
+    for (ptrdiff_t i = 0; i < n; i++) { \
+        const type y = to[y_at], u = updates[u_at]; \
+        to[y_at] = (type)(value); \
+    }
 #define SCATTER(name, type, value) \
-    static void scatter_##name(ptrdiff_t n, void *to, ptrdiff_t sy, const void *from, ptrdiff_t su) { \
-        type *const at = to; \
+    static void scatter_##name(ptrdiff_t n, void *all, const ptrdiff_t *at, ptrdiff_t sy, const void *from, \
+                               ptrdiff_t su) { \
+        type *const to = all; \
         const type *const updates = from; \
-        if (sy == 1 && su == 1) \
-            for (ptrdiff_t i = 0; i < n; i++) { \
-                const type y = at[i], u = updates[i]; \
-                at[i] = (type)(value); \
-            } \
+        if (at) \
+            SCATTER_ROW(type, value, at[i], i * su) \
+        else if (sy == 1 && su == 1) \
+            SCATTER_ROW(type, value, i, i) \
         else \
-            for (ptrdiff_t i = 0; i < n; i++) { \
-                const type y = at[i * sy], u = updates[i * su]; \
-                at[i * sy] = (type)(value); \
-            } \
+            SCATTER_ROW(type, value, i * sy, i * su) \
     }
 #define SET(bits) SCATTER(set_##bits, uint##bits##_t, ((void)y, u))
 SET(8)
@@ -55,31 +57,42 @@ static scatter_fn *function_of(const fo_scatter_args *a) {
     return reductions[a->type == FO_F32 ? 0 : a->type == FO_S32 ? 1 : 2][a->kind - FO_SCATTER_ADD];
 }
 
-/* Whether all indices of a point are inside; *offset: where they lead to in y. */
-static bool leads(const fo_scatter_args *a, const int64_t *index, ptrdiff_t *offset) {
-    bool inside = true;
-    for (int d = 0; d < a->named.nd; d++) {
-        const int64_t i = index[d * a->component], n = a->named.size[d];
-        inside &= i >= -n && i < n;
-        *offset += (ptrdiff_t)(i < 0 ? i + n : i) * a->named.stride[0][d];
-    }
-    return inside;
+static bool is_inside(const fo_scatter_args *a) {
+    for (int d = 0; d < a->named.nd; d++)
+        if (!fo_are_inside(&a->points, 2, a->indices + d * a->component, a->named.size[d])) return false;
+    return true;
 }
 
-static bool is_inside(const fo_scatter_args *a) {
-    fo_axes found = {.nd = 0}; /* the axes along which indices differ */
-    for (int d = 0; d < a->points.nd; d++)
-        if (a->points.stride[2][d]) {
-            found.size[found.nd] = a->points.size[d];
-            found.stride[0][found.nd++] = a->points.stride[2][d];
+/* at[j] += where the indices of point j lead to in y; their distance is si. */
+static void add_offsets(const fo_scatter_args *a, const int64_t *indices, ptrdiff_t si, ptrdiff_t count,
+                        ptrdiff_t *at) {
+    for (int d = 0; d < a->named.nd; d++) {
+        const ptrdiff_t size = a->named.size[d], stride = a->named.stride[0][d];
+        const int64_t *const index = indices + d * a->component;
+        for (ptrdiff_t j = 0; j < count; j++) {
+            const ptrdiff_t i = (ptrdiff_t)index[j * si];
+            at[j] += (i < 0 ? i + size : i) * stride;
         }
-    const ptrdiff_t points = fo_points(&a->points, a->points.nd) ? fo_points(&found, found.nd) : 0;
-    for (ptrdiff_t i = 0; i < points; i++) {
-        ptrdiff_t offset[FO_TENSORS], ignored = 0;
-        fo_offsets(&found, found.nd, i, offset);
-        if (!leads(a, a->indices + offset[0], &ignored)) return false;
     }
-    return true;
+}
+
+/* n points in a row from these places of y, updates and indices on: all at one index, or some at a time. */
+static void scatter_row(const scatter_job *job, const ptrdiff_t stride[FO_TENSORS], ptrdiff_t n,
+                        const ptrdiff_t from[FO_TENSORS]) {
+    const fo_scatter_args *a = job->a;
+    const char *const updates = (const char *)a->updates + from[1] * job->size;
+    ptrdiff_t at[MAX_LANES] = {from[0]};
+    if (!stride[2]) {
+        add_offsets(a, a->indices + from[2], 0, 1, at);
+        job->run(n, (char *)a->y + at[0] * job->size, NULL, stride[0], updates, stride[1]);
+        return;
+    }
+    for (ptrdiff_t j = 0; j < n; j += MAX_LANES) {
+        const ptrdiff_t count = min_(n - j, MAX_LANES);
+        for (ptrdiff_t i = 0; i < count; i++) at[i] = from[0] + (j + i) * stride[0];
+        add_offsets(a, a->indices + from[2] + j * stride[2], stride[2], count, at);
+        job->run(count, a->y, at, 0, updates + j * stride[1] * job->size, stride[1]);
+    }
 }
 
 static void scatter_piece(void *context, ptrdiff_t task, int thread) {
@@ -94,17 +107,13 @@ static void scatter_piece(void *context, ptrdiff_t task, int thread) {
         for (int t = 0; t < 3; t++) base[t] = first * points.stride[t][job->shared];
     }
     const int last = points.nd - 1;
-    const ptrdiff_t n = points.size[last], sy = points.stride[0][last], su = points.stride[1][last],
-                    si = points.stride[2][last], each = si ? 1 : n, rows = fo_points(&points, last);
-    for (ptrdiff_t i = 0; i < rows; i++) {
-        ptrdiff_t offset[FO_TENSORS];
-        fo_offsets(&points, last, i, offset);
-        for (ptrdiff_t j = 0; j < n; j += each) {
-            ptrdiff_t y = base[0] + offset[0] + j * sy;
-            leads(a, a->indices + base[2] + offset[2] + j * si, &y);
-            job->run(each, (char *)a->y + y * job->size, sy,
-                     (const char *)a->updates + (base[1] + offset[1] + j * su) * job->size, su);
-        }
+    ptrdiff_t stride[FO_TENSORS];
+    for (int t = 0; t < FO_TENSORS; t++) stride[t] = points.stride[t][last];
+    for (ptrdiff_t i = 0, rows = fo_points(&points, last); i < rows; i++) {
+        ptrdiff_t from[FO_TENSORS];
+        fo_offsets(&points, last, i, from);
+        for (int t = 0; t < 3; t++) from[t] += base[t];
+        scatter_row(job, stride, points.size[last], from);
     }
 }
 

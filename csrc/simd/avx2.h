@@ -11,6 +11,9 @@ _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators
 INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }
 INLINE void v_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
 INLINE vf v_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+INLINE void v_store_f16(uint16_t *p, vf v) {
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
 INLINE vf v_load_bf16(const uint16_t *p) {
     const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));

@@ -13,6 +13,7 @@ INLINE vf v_set1(float x) { return vdupq_n_f32(x); }
 INLINE vf v_load(const float *p) { return vld1q_f32(p); }
 INLINE void v_store(float *p, vf v) { vst1q_f32(p, v); }
 INLINE vf v_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+INLINE void v_store_f16(uint16_t *p, vf v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v))); }
 INLINE vf v_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
 INLINE vf v_load_bits(const uint32_t *p, int first, int bits) {
     const uint32x4_t words = vandq_u32(vld1q_u32(p) >> first, vdupq_n_u32((1u << bits) - 1));

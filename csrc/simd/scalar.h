@@ -18,6 +18,16 @@ INLINE vf v_load_f16(const uint16_t *p) {
     if (!e) v = (float)m * 0x1p-24f;
     return sign ? -v : v;
 }
+INLINE void v_store_f16(uint16_t *p, vf v) {
+    const float above = fabsf(v) + 0.5f; /* what is subnormal is an integer times 2^-24 */
+    uint32_t bits, small;
+    memcpy(&bits, &v, sizeof v), memcpy(&small, &above, sizeof v);
+    const uint32_t size = bits & 0x7fffffff, near = size + 0xfff + (size >> 13 & 1);
+    uint32_t y = near < 0x47800000 ? (near - 0x38000000) >> 13 : 0x7c00;
+    if (size < 0x38800000) y = small & 0x7fffff;
+    if (size > 0x7f800000) y = 0x7e00 | (size >> 13 & 0x3ff);
+    *p = (uint16_t)(y | (bits >> 16 & 0x8000));
+}
 INLINE vf v_load_bf16(const uint16_t *p) {
     const uint32_t u = (uint32_t)*p << 16;
     vf v;

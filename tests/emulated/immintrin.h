@@ -175,6 +175,10 @@ EMULATED __m512i e_cvtps_epi32(__m512 a) {
 EMULATED __m512 e_cvtph_ps(__m256i a) {
     return e_join(_mm256_cvtph_ps(_mm256_castsi256_si128(a)), _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1)));
 }
+EMULATED __m256i e_cvtps_ph(__m512 a, int how) {
+    (void)how;
+    return _mm256_set_m128i(_mm256_cvtps_ph(e_high(a), 0), _mm256_cvtps_ph(e_low(a), 0));
+}
 EMULATED __m512i e_cvtepu8_epi32(__m128i a) {
     return e_ijoin(_mm256_cvtepu8_epi32(a), _mm256_cvtepu8_epi32(_mm_srli_si128(a, 8)));
 }
@@ -319,6 +323,8 @@ EMULATED __m256i e_extracti64x4_epi64(__m512i a, int at) { return (__m256i)e_ext
 #define _mm512_cvtepu16_epi32 e_cvtepu16_epi32
 #undef _mm512_cvtepi32_ps
 #define _mm512_cvtepi32_ps e_cvtepi32_ps
+#undef _mm512_cvtps_ph
+#define _mm512_cvtps_ph e_cvtps_ph
 #undef _mm512_cvtph_ps
 #define _mm512_cvtph_ps e_cvtph_ps
 #undef _mm512_cvtepu8_epi32

@@ -244,6 +244,23 @@ def test_load_16_bits(run, dtype):
         assert dtype != "float16" or (np.ascontiguousarray(y).view(np.uint32)[nan] >> 22 & 1).all()  # quiet ones
 
 
+def test_store_float16(run):
+    """Rounded as NumPy does, what becomes subnormal or infinite, too; NaN keeps its sign."""
+    rng = np.random.default_rng(0)
+    near = rng.integers(0x32800000, 0x47900000, 2048, np.uint32) & rng.choice(
+        [0xFFFFF000, 0xFFFFE000, 0xFFFFFFFF], 2048
+    )
+    values = np.concatenate([near, near | 0x80000000, rng.integers(0, 1 << 32, 2048, np.uint32)]).astype(np.uint32)
+    values = np.concatenate([values.view(np.float32), np.tile(SPECIAL, 128)])[: 7936 // 16 * 16].reshape(-1, 16)
+    values = values.reshape(-1, run.lanes)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = values.astype(np.float16)
+    y = run("v_store_f16", values).astype(np.uint16).view(np.float16)
+    nan = np.isnan(expected)
+    np.testing.assert_array_equal(y.view(np.uint16)[~nan], expected.view(np.uint16)[~nan])
+    assert np.isnan(y[nan]).all() and (np.signbit(y) == np.signbit(values))[nan].all()
+
+
 def bounds(lanes):
     """lo, hi: inside, outside, and far outside."""
     near = [*range(-2, lanes + 3)]

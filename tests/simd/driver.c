@@ -63,6 +63,11 @@ static void op_v_load_as(const record *r, float *y) {
     FO_EACH_WEIGHT(LOAD)
 #undef LOAD
 }
+static void op_v_store_f16(const record *r, float *y) {
+    uint16_t to[VL];
+    v_store_f16(to, A);
+    for (int l = 0; l < VL; l++) y[l] = to[l];
+}
 static void op_v_load_bits(const record *r, float *y) {
     v_store(y, v_load_bits((const uint32_t *)r->in + N(0), (int)N(1), (int)N(2)));
 }
@@ -322,7 +327,7 @@ static void op_v_zip_pairs(const record *r, float *y) {
 typedef void op_fn(const record *, float *);
 #define NAMED(name) {#name, op_##name},
 #define EACH_OTHER(X) \
-    X(v_scale) X(v_load) X(v_load_as) X(v_load_bits) X(v_store) \
+    X(v_scale) X(v_load) X(v_load_as) X(v_store_f16) X(v_load_bits) X(v_store) \
     X(v_zero) X(v_set1) X(v_first) X(v_range) X(v_lt) X(v_isnan) X(v_select) \
     X(v_force_reg) X(v_fma_to) X(v_fma_at) X(v_load_mask) X(v_store_mask) X(v_load_tail) X(v_store_tail) \
     X(v_store_first) X(v_uzp_inlane_even) X(v_uzp_inlane_odd) X(v_rotate) X(v_concat) X(v_load_halves) \
