@@ -68,7 +68,7 @@ static fo_gemm_args pixelwise_args(const fo_conv2d *plan, const float *panels, f
     a.ldc = planes != transposed ? to->sc : to->sw;
     a.ep.ldr = planes != transposed ? r->sc : r->sw;
     if (planes)
-        a.m = oc, a.a = plan->w + o * plan->ldw, a.lda = plan->ldw, a.ldb = from->sc, a.panel = kn->nr,
+        a.m = oc, a.a = fo_conv2d_rows(plan) + o * plan->ldw, a.lda = plan->ldw, a.ldb = from->sc, a.panel = kn->nr,
         a.packed = scratch;
     else
         a.n = oc, a.lda = from->sw, a.b = panels + o * plan->k, a.ldb = kn->nr, a.panel = plan->k * kn->nr;
@@ -326,6 +326,14 @@ static void separable_setup(fo_prepared_separable *call, const fo_separable *blo
     separable_cut(s, s->threads);
 }
 
+/* The weights of all parts; false where memory is short. */
+static bool block_weights(separable *s) {
+    const fo_conv2d *expand = s->b.expand, *pointwise = s->b.pointwise;
+    if (!fo_depthwise_weights(s->b.depthwise, &s->depthwise)) return false;
+    if (s->planes) return fo_conv2d_rows(pointwise) && (!expand || fo_conv2d_rows(expand));
+    return (s->panels = fo_conv2d_panels(pointwise)) && (!expand || (s->expand_panels = fo_conv2d_panels(expand)));
+}
+
 static fo_status separable_run(separable s, const fo_image *x, const fo_image *r, const fo_image *y) {
     if (s.b.expand && s.strip)
         FO_RAN("conv block strips");
@@ -334,9 +342,7 @@ static fo_status separable_run(separable s, const fo_image *x, const fo_image *r
     else
         FO_RAN("conv block tiles");
     s.x.data = x->data, s.y.data = y->data, s.r.data = r ? r->data : NULL;
-    if (!fo_depthwise_weights(s.b.depthwise, &s.depthwise)) return FO_NO_MEMORY;
-    if (!s.planes && !(s.panels = fo_conv2d_panels(s.b.pointwise))) return FO_NO_MEMORY;
-    if (!s.planes && s.b.expand && !(s.expand_panels = fo_conv2d_panels(s.b.expand))) return FO_NO_MEMORY;
+    if (!block_weights(&s)) return FO_NO_MEMORY;
     if (!(s.scratch = fo_arena_share(&s.each, s.threads, s.threads * LINE_FLOATS))) return FO_NO_MEMORY;
     for (int t = 0; t < s.threads; t++) last_of(&s, t)->band = -1;
     fo_parallel_pieces(s.z.n * s.across * s.down * s.tiles, s.threads, separable_tile, &s);

@@ -254,7 +254,7 @@ ptrdiff_t fo_conv2d_memory(const fo_conv2d *plan, int form, const char **name) {
     *name = names[form];
     if (plan->wide) return fo_conv2d_memory(plan->wide, form, name);
     if (plan->q) return form ? 0 : fo_qconv2d_bytes(plan->q);
-    if (!form) return plan->s.oc * plan->ldw * fo_size(plan->type);
+    if (!form) return plan->w ? plan->s.oc * plan->ldw * fo_size(plan->type) : 0;
     return bytes_of(plan, form - 1) + bytes_of(plan->prepared->to, form - 1);
 }
 

@@ -29,10 +29,10 @@ static bool weights(fo_direct *d) {
     if (plan->type != FO_F32)
         d->w = d->packed = d->wide;
     else if (d->weights_lhs)
-        d->w = plan->w;
+        d->w = fo_conv2d_rows(plan);
     else
         d->packed = fo_conv2d_panels(plan);
-    return d->weights_lhs || d->packed;
+    return d->w || d->packed;
 }
 
 static void fill_table(const fo_direct *d) {

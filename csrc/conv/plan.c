@@ -52,7 +52,29 @@ static void order_weights(const fo_conv2d *plan, const void *w, const double *sc
     fo_parallel_for(div_up(oc, order.channels), threads, order_task, &order);
 }
 
-void fo_plan_weights(const fo_conv2d *plan, void *w) {
+/* Where channels are neighbours, 1x1 products read panels, and rows only to make other forms of them: panels alone are
+ * kept. */
+static bool keeps_panels(const fo_conv2d *plan) { return plan->s.nhwc && plan->icg > 1 && fo_is_pixelwise(&plan->s); }
+
+static ptrdiff_t rows_floats(const fo_conv2d *plan) { return plan->s.oc * plan->ldw; }
+static ptrdiff_t panels_size(const fo_conv2d *plan) { return fo_packed_size(plan->kn, plan->ocg, plan->k); }
+
+/* Panels as rows, ldw apart. */
+static void unpack_panels(const fo_conv2d *plan, void *rows, ptrdiff_t ldw) {
+    const ptrdiff_t nr = plan->kn->nr, size = fo_size(plan->type);
+    const char *const panels = (const char *)atomic_load((_Atomic(float *) *)&plan->packed[FO_PANELS]);
+    for (ptrdiff_t o = 0; o < plan->s.oc; o += min_(nr, plan->ocg - o % plan->ocg)) {
+        const ptrdiff_t g = o / plan->ocg, n = min_(nr, plan->ocg - o % plan->ocg);
+        const void *from = panels + (g * panels_size(plan) + o % plan->ocg * plan->k) * size;
+        void *to = (char *)rows + o * ldw * size;
+        if (size == 2)
+            fo_transpose_16(plan->k, n, from, nr, to, ldw);
+        else
+            plan->kn->transpose(plan->k, n, from, nr, to, ldw);
+    }
+}
+
+static void rows_to_weights(const fo_conv2d *plan, void *w) {
     const ptrdiff_t area = plan->s.kh * plan->s.kw;
     for (ptrdiff_t o = 0; o < plan->s.oc; o++)
         for (ptrdiff_t c = 0; c < plan->icg; c += CHANNEL_BLOCK) {
@@ -63,6 +85,13 @@ void fo_plan_weights(const fo_conv2d *plan, void *w) {
             else
                 plan->kn->transpose(area, block, plan->w + from, block, (float *)w + to, area);
         }
+}
+
+void fo_plan_weights(const fo_conv2d *plan, void *w) {
+    if (plan->w)
+        rows_to_weights(plan, w);
+    else
+        unpack_panels(plan, w, plan->k); /* 1x1: rows are in the order in which weights came */
 }
 
 /* ---- plans ------------------------------------------------------------------------------------------------------- */
@@ -106,17 +135,22 @@ fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const fo_weights *w, con
         return NULL;
     }
     order_weights(plan, w->data, scale);
+    if (keeps_panels(plan) && fo_conv2d_panels(plan)) fo_free(plan->w), plan->w = NULL;
     return plan;
 }
 
-fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape) {
-    fo_conv2d *other = fo_alloc(sizeof *other);
-    if (!other) return NULL;
+/* Another plan of the same weights, which has packed nothing of them. */
+static void share(const fo_conv2d *plan, const fo_conv2d_shape *shape, fo_conv2d *other) {
     memset(other, 0, sizeof *other);
     other->type = plan->type;
     set_shape(other, shape);
     other->kn = plan->kn, other->isa = plan->isa, other->half_rate = plan->half_rate;
     other->ldw = plan->ldw, other->w = plan->w, other->bias = plan->bias, other->slopes = plan->slopes;
+}
+
+fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape) {
+    fo_conv2d *other = fo_alloc(sizeof *other);
+    if (other) share(plan, shape, other);
     return other;
 }
 
@@ -156,16 +190,35 @@ const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdif
     _Atomic(float *) *slot = (_Atomic(float *) *)&plan->packed[form]; /* a cache: the plan's value does not change */
     float *packed = atomic_load_explicit(slot, memory_order_acquire), *first = NULL;
     if (packed || !(packed = fo_alloc((size_t)(floats * fo_size(plan->type))))) return packed;
+    float *const rows = plan->w ? NULL : fo_alloc((size_t)(rows_floats(plan) * fo_size(plan->type)));
+    fo_conv2d with_rows;
+    if (!plan->w) {
+        if (!rows) return fo_free(packed), NULL;
+        share(plan, &plan->s, &with_rows);
+        with_rows.w = rows;
+        unpack_panels(plan, rows, plan->ldw);
+    }
     atomic_store((_Atomic ptrdiff_t *)&plan->bytes[form], floats * fo_size(plan->type));
-    packing job = {plan, context, packed, pack};
+    packing job = {plan->w ? plan : &with_rows, context, packed, pack};
     fo_parallel_for(parts, fo_pack_threads(floats), pack_task, &job);
+    fo_free(rows);
     /* No lock, which a fork could leave taken: of two threads at once, one packs in vain. */
     if (atomic_compare_exchange_strong(slot, &first, packed)) return packed;
     fo_free(packed);
     return first;
 }
 
-static ptrdiff_t panels_size(const fo_conv2d *plan) { return fo_packed_size(plan->kn, plan->ocg, plan->k); }
+/* With zeros behind it, for what is widened between rows. */
+static void copy_row(const fo_conv2d *plan, const void *context, ptrdiff_t part, float *packed) {
+    (void)context;
+    const ptrdiff_t size = fo_size(plan->type), bytes = plan->k * size, all = plan->ldw * size;
+    memcpy((char *)packed + part * all, (const char *)plan->w + part * all, (size_t)bytes);
+    memset((char *)packed + part * all + bytes, 0, (size_t)(all - bytes));
+}
+
+const float *fo_conv2d_rows(const fo_conv2d *plan) {
+    return plan->w ? plan->w : fo_conv2d_packed(plan, FO_ROWS_OF_PANELS, rows_floats(plan), plan->s.oc, copy_row, NULL);
+}
 
 static void pack_panel(const fo_conv2d *plan, const void *context, ptrdiff_t part, float *packed) {
     (void)context;
@@ -202,7 +255,7 @@ static void widen_task(void *context, ptrdiff_t task, int thread) {
 }
 
 bool fo_conv2d_widen(const fo_conv2d *plan, bool rows, int threads, float *to) {
-    const void *from = rows ? plan->w : fo_conv2d_panels(plan);
+    const void *from = rows ? fo_conv2d_rows(plan) : fo_conv2d_panels(plan);
     const ptrdiff_t floats = fo_conv2d_wide_size(plan, rows);
     widening w = {plan, from, to, floats, round_up(div_up(floats, 4 * threads), MAX_LANES)};
     if (!from) return false;

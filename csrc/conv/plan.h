@@ -10,6 +10,7 @@
 /* The forms in which algorithms want the weights, with the names by which fo_conv2d_memory tells them; each is packed
  * when it is first used. */
 #define FO_EACH_WEIGHT_FORM(X) \
+    X(ROWS_OF_PANELS, "rows") \
     X(PANELS, "direct, panels") \
     X(DEPTHWISE_TAPS, "depthwise, channels as lanes") \
     X(WINOGRAD_2, "winograd, 2x2 pixels") \
@@ -33,7 +34,7 @@ struct fo_conv2d {
     fo_conv2d_shape s;
     ptrdiff_t icg, ocg; /* channels of a group */
     ptrdiff_t k, ldw;   /* length of a reduction; distance of two output channels in w */
-    union {             /* (oc, k): a row in the order of FOR_EACH_TAP */
+    union {             /* (oc, k): a row in the order of FOR_EACH_TAP; NULL where panels alone are kept */
         float *w;       /* FO_F32 */
         uint16_t *w_16; /* a type of 16 bits */
     };
@@ -77,6 +78,10 @@ void fo_qconv2d_weights(const struct fo_qconv2d *q, float *w); /* of FO_BF16, ba
 typedef void fo_pack_part(const fo_conv2d *plan, const void *context, ptrdiff_t part, float *packed);
 const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, ptrdiff_t parts,
                               fo_pack_part *pack, const void *context);
+
+/* The weights as rows, out of panels where these alone are kept; NULL where memory is short. Packers find them in the
+ * plan that they are given. */
+const float *fo_conv2d_rows(const fo_conv2d *plan);
 
 /* The weights as panels of a product whose rows are pixels, one group's after the other's; NULL where memory is
  * short. */

@@ -107,18 +107,21 @@ static ptrdiff_t leading(const fo_winograd1d *u) {
     return steps % 256 ? steps : steps + 16;
 }
 
+/* The weights of a term and kernel column j for `block` input channels from c0 on, of output channel o. */
+static void sum_taps(const fo_conv2d *plan, const fo_winograd1d_term *t, ptrdiff_t o, ptrdiff_t c0, ptrdiff_t j,
+                     ptrdiff_t block, float *to) {
+    const float *w = plan->w + o * plan->ldw + c0 * plan->s.kh * plan->s.kw + (t->tap * plan->s.kw + j) * block;
+    float sum[CHANNEL_BLOCK] = {0};
+    for (int q = 0; q < 3; q++, w += plan->s.sh * plan->s.kw * block)
+        for (ptrdiff_t c = 0; t->taps[q] && c < block; c++) sum[c] += t->taps[q] * w[c];
+    memcpy(to, sum, (size_t)block * sizeof *sum);
+}
+
 static void pack_row(const fo_conv2d *plan, const void *context, ptrdiff_t o, float *packed) {
     const fo_winograd1d *u = context;
     float *to = packed + o * leading(u);
-    FOR_EACH_UNIT_BLOCK(plan, u, p, e, c0, j) {
-        const fo_winograd1d_term *t = &u->term[e];
-        const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c0);
-        const float *w = plan->w + o * plan->ldw + c0 * plan->s.kh * plan->s.kw + (t->tap * plan->s.kw + j) * block;
-        float sum[CHANNEL_BLOCK] = {0};
-        for (int q = 0; q < 3; q++, w += plan->s.sh * plan->s.kw * block)
-            for (ptrdiff_t c = 0; t->taps[q] && c < block; c++) sum[c] += t->taps[q] * w[c];
-        memcpy(to + p, sum, (size_t)block * sizeof *sum);
-    }
+    FOR_EACH_UNIT_BLOCK(plan, u, p, e, c0, j)
+    sum_taps(plan, &u->term[e], o, c0, j, min_(CHANNEL_BLOCK, plan->icg - c0), to + p);
 }
 
 static const float *packed_rows(const fo_conv2d *plan, const fo_winograd1d *u) {
@@ -128,18 +131,24 @@ static const float *packed_rows(const fo_conv2d *plan, const fo_winograd1d *u) {
 /* The panels of a group's first product, then of its second and so on; one of each is a part. */
 static void pack_panel(const fo_conv2d *plan, const void *context, ptrdiff_t part, float *packed) {
     const fo_winograd1d *u = context;
-    const float *rows = atomic_load(&plan->packed[FO_WINOGRAD1D_ROWS]);
-    const ptrdiff_t ldw = leading(u), nr = plan->kn->nr, panels = div_up(plan->ocg, nr), g = part / panels;
-    const ptrdiff_t o = part % panels * nr;
+    const ptrdiff_t nr = plan->kn->nr, panels = div_up(plan->ocg, nr), g = part / panels, o = part % panels * nr;
+    const ptrdiff_t n = min_(nr, plan->ocg - o);
     for (int t = 0; t < u->products; t++) {
         const ptrdiff_t first = u->first[t], k = u->first[t + 1] - first;
-        float *to = packed + fo_packed_size(plan->kn, plan->ocg, g * steps_of(u) + first) + o * k;
-        fo_pack(plan->kn, min_(nr, plan->ocg - o), k, rows + (g * plan->ocg + o) * ldw + first, 1, ldw, to);
+        float *const to = packed + fo_packed_size(plan->kn, plan->ocg, g * steps_of(u) + first) + o * k;
+        if (n < nr) memset(to, 0, (size_t)(k * nr) * sizeof *to);
+        FOR_EACH_UNIT_BLOCK(plan, u, p, e, c0, j) {
+            const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c0);
+            float sums[2 * MAX_LANES * CHANNEL_BLOCK];
+            if (u->term[e].product != t) continue;
+            for (ptrdiff_t l = 0; l < n; l++)
+                sum_taps(plan, &u->term[e], g * plan->ocg + o + l, c0, j, block, sums + l * CHANNEL_BLOCK);
+            plan->kn->transpose(n, block, sums, CHANNEL_BLOCK, to + (p - first) * nr, nr);
+        }
     }
 }
 
 static const float *packed_panels(const fo_conv2d *plan, const fo_winograd1d *u) {
-    if (!packed_rows(plan, u)) return NULL;
     const ptrdiff_t floats = plan->s.groups * fo_packed_size(plan->kn, plan->ocg, steps_of(u));
     const ptrdiff_t parts = plan->s.groups * div_up(plan->ocg, plan->kn->nr);
     return fo_conv2d_packed(plan, FO_WINOGRAD1D_PANELS, floats, parts, pack_panel, u);

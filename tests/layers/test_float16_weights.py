@@ -309,7 +309,7 @@ def layer_of(w):
 layer_of(np.ones((16, 16), dtype))  # what the first layer of a process brings along
 w = np.ones((2048, 2048), dtype)
 before = resident()
-layers = [layer_of(w) for _ in range(4)]
+layers = [layer_of(w) for _ in range(8)]  # what a call widens is scratch of all
 print(resident() - before)
 """
 

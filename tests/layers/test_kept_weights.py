@@ -39,6 +39,55 @@ def test_a_linear_keeps_no_array(draw):
     assert held < 100_000 and layer.memory() == {"panels": pytest.approx(w.nbytes, rel=0.1)}
 
 
+@pytest.mark.parametrize("shape, groups", [((70, 64), 1), ((96, 33), 3), ((5, 8), 1)])
+@pytest.mark.parametrize("algorithm", ["direct", "auto"])
+def test_a_convolution_of_pixels_keeps_panels(shape, groups, algorithm, isa, draw):
+    """And makes rows of them where an algorithm, a pickle or an image in planes asks for them."""
+    w, bias = draw(*shape, 1, 1), draw(shape[0])
+    options = dict(groups=groups, layout="NHWC", algorithm=algorithm)
+    layer, x = fo.Conv2d(w, bias, **options), draw(2, 9, 10, shape[1] * groups)
+    assert list(layer.memory()) == ["direct, panels"]
+    again = pickle.loads(pickle.dumps(layer))
+    parts = np.split(x.astype(np.float64), groups, -1), np.split(w[:, :, 0, 0].astype(np.float64), groups)
+    expected = np.concatenate([a @ b.T for a, b in zip(*parts, strict=True)], -1) + bias
+    for one in layer, again:
+        np.testing.assert_allclose(one(x), expected, rtol=0, atol=1e-4)
+    np.testing.assert_array_equal(again._weights()[0], w)
+    planes = np.ascontiguousarray(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+    np.testing.assert_allclose(layer(planes), expected, rtol=0, atol=1e-4)
+    if algorithm == "direct" and shape[0] > 64:
+        assert layer.memory()["direct, panels"] <= 1.3 * w.nbytes
+
+
+@pytest.mark.parametrize("algorithm", ["strassen", "auto"])
+def test_forms_that_are_made_of_panels(algorithm, draw):
+    """Strassen's weights of a layer that keeps panels are those of one that keeps rows."""
+    w, x = draw(128, 128, 1, 1), draw(1, 128, 16, 16)
+    layer = fo.Conv2d(w, layout="NHWC", algorithm=algorithm)
+    y = layer(x.transpose(0, 2, 3, 1))
+    np.testing.assert_allclose(y.transpose(0, 3, 1, 2), fo.Conv2d(w, algorithm=algorithm)(x), rtol=0, atol=1e-3)
+    assert "weights" not in layer.memory()
+
+
+def test_a_convolution_of_pixels_in_float16_keeps_panels(isa, draw):
+    w, x = draw(70, 256, 1, 1).astype(np.float16), draw(1, 9, 10, 256)
+    layer = fo.Conv2d(w, layout="NHWC")
+    again = pickle.loads(pickle.dumps(layer))
+    np.testing.assert_array_equal(again._weights()[0], w)
+    planes = np.ascontiguousarray(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+    for image in x, planes:
+        expected = x.astype(np.float64) @ w[:, :, 0, 0].T.astype(np.float64)
+        np.testing.assert_allclose(again(image), expected, rtol=0, atol=1e-3)
+    assert list(layer.memory()) == ["direct, panels"]
+
+
+def test_panels_of_sums_need_no_rows(isa, draw):
+    """Winograd's sums of the rows of a 5x5 kernel are packed from the weights, without a form between."""
+    layer = fo.Conv2d(draw(70, 33, 5, 5), layout="NHWC", padding=2, algorithm="winograd1d")
+    layer(draw(1, 12, 40, 33))
+    assert len([name for name in layer.memory() if name.startswith("winograd1d")]) == 1
+
+
 def test_lent_weights_are_not_kept(draw):
     layer = LentLinear(draw(40, 30))
     assert layer.memory() == {}
