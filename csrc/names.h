@@ -13,6 +13,8 @@ extern const char *const fo_function_names[];
 extern const char *const fo_map_names[];
 extern const char *const fo_reduction_names[];
 extern const char *const fo_scatter_names[];
+extern const char *const fo_beyond_names[];
+extern const char *const fo_interpolation_names[];
 extern const char *const fo_cell_names[];
 extern const char *const fo_algorithm_names[];
 extern const char *const fo_transform_names[];

@@ -112,14 +112,51 @@ typedef struct {
 } fo_argmax_args;
 fo_status fo_argmax(const fo_argmax_args *args);
 
-/* Row p of y (points, c) = the sum over t of w[t,p] times row at[t,p] of x. */
+/* Row p of y (points, c), `ldy` apart, = the sum over t of w[t,p] times row at[t,p] of x, `ldx` apart. */
 typedef struct {
-    ptrdiff_t points, taps, c;
+    ptrdiff_t points, taps, c, ldx, ldy;
     const float *x, *w;
     const int64_t *at;
     float *y;
 } fo_sample_args;
 void fo_sample(const fo_sample_args *args);
+
+/* y[n,:,i,j] = x[n] (c,h,w) between its pixels, at row and column (places(n,i,j) + before) * scale + shift of either
+ * axis: the nearest pixel, or the sum over 2 or 4 pixels along each axis. What lies beyond the image is 0, its nearest pixel, or
+ * reflected at low and high. A place that is NaN is beyond. Channels are neighbours in x and y. FO_OUTSIDE: there are
+ * no pixels. */
+#define FO_EACH_BEYOND(X) X(BEYOND_ZEROS, "zeros") X(BEYOND_BORDER, "border") X(BEYOND_REFLECTION, "reflection")
+typedef enum { FO_EACH_BEYOND(FO_MEMBER) } fo_beyond;
+#define FO_EACH_INTERPOLATION(X) X(BY_NEAREST, "nearest") X(BY_LINEAR, "linear") X(BY_CUBIC, "cubic")
+typedef enum { FO_EACH_INTERPOLATION(FO_MEMBER) } fo_interpolation;
+typedef struct {
+    const float *places;
+    float before, scale, shift, low, high;
+} fo_grid_axis;
+typedef struct {
+    ptrdiff_t n, c, h, w, oh, ow;
+    fo_image x, y;
+    fo_grid_axis rows, columns;
+    ptrdiff_t pn, ph, pw; /* strides of places */
+    fo_interpolation mode;
+    fo_beyond beyond;
+} fo_grid_sample_args;
+fo_status fo_grid_sample(const fo_grid_sample_args *args);
+
+/* y[r,:,i,j] = the mean of x[batch[r]] (c,h,w), read between its pixels, at `samples` points along each axis of bin
+ * (i, j) of oh x ow that box r is cut into; 0 samples: one for each pixel of a bin. Boxes (count, 4), `ldb` apart, are
+ * (left, top, right, bottom) * scale + shift, at least 1 long where they are not `centred`. Points farther than a pixel
+ * beyond the image count as 0. Channels are neighbours in x and y. FO_OUTSIDE for a batch that is none, or a box that
+ * is not finite. */
+typedef struct {
+    ptrdiff_t count, n, c, h, w, oh, ow, samples, ldb, batch_step;
+    fo_image x, y;
+    const float *boxes;
+    const int64_t *batch;
+    float scale, shift;
+    bool centred;
+} fo_roi_align_args;
+fo_status fo_roi_align(const fo_roi_align_args *args);
 
 /* y = the k largest of n < 2^32 elements x, or the least ones, in order, and places = where they are; steps sy, sp and
  * sx. Of equal ones the first comes first, a NaN is the largest. For each point of kept: y, x, places. */

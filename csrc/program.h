@@ -68,6 +68,8 @@ typedef struct {
     X(QPOOL, qpool, fo_qpool_args, fo_qpool) \
     X(NEAREST, nearest, fo_resize_args, fo_nearest) \
     X(ROTATE, rotate, fo_rotate_args, fo_rotate) \
+    X(GRID_SAMPLE, grid_sample, fo_grid_sample_args, fo_grid_sample) \
+    X(ROI_ALIGN, roi_align, fo_roi_align_args, fo_roi_align) \
     X(SCATTER, scatter, fo_scatter_args, fo_scatter) \
     X(APPEND, append, fo_append_args, fo_append)
 #define FO_STEP_KIND(kind, ...) FO_STEP_##kind,

@@ -19,6 +19,8 @@ cdef extern from "fusedops.h" nogil:
     const char *const fo_map_names[]
     const char *const fo_reduction_names[]
     const char *const fo_scatter_names[]
+    const char *const fo_beyond_names[]
+    const char *const fo_interpolation_names[]
     const char *const fo_cell_names[]
     const char *const fo_algorithm_names[]
     const char *const fo_transform_names[]
@@ -259,6 +261,15 @@ cdef extern from "fusedops.h" nogil:
     ctypedef int fo_pool_kind
     ctypedef int fo_reduction
     ctypedef int fo_scatter_kind
+    ctypedef int fo_beyond
+    ctypedef int fo_interpolation
+    ctypedef struct fo_grid_axis:
+        const float *places
+        float before
+        float scale
+        float shift
+        float low
+        float high
 
     ctypedef struct fo_lifetime:
         Py_ssize_t bytes, first, last, offset

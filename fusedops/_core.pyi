@@ -23,6 +23,8 @@ ELEMENTS: dict[dtype[Any], int]
 TYPES: dict[dtype[Any], int]
 MAPS: dict[str, int]
 SCATTERS: dict[str, int]
+BEYOND: dict[str, int]
+INTERPOLATIONS: dict[str, int]
 TRANSFORMS: dict[str, int]
 ROUNDINGS: dict[str, int]
 TAKEN: int

@@ -420,8 +420,8 @@ cdef int check(fo_status status) except -1:
     if status == FO_OUTSIDE:
         raise ValueError("an index of a Gather (GatherElements, GatherND), a Scatter (ScatterElements, ScatterND) or a "
                          "RotaryEmbedding is outside its axis: one of n elements has those in -n..n-1; or the rows "
-                         "of a GroupQueryAttention do not follow "
-                         "those of earlier calls")
+                         "of a GroupQueryAttention do not follow those of earlier calls; or lengths of a "
+                         "ReverseSequence are not in 0..n; or a box of a RoiAlign is not finite, or in no image")
     return 0
 
 
@@ -904,7 +904,8 @@ cdef class Conv2dPlan(WindowPlan):
         Returns
         -------
         dict of str to int
-            "weights" are those that the layer was given. An algorithm that reads them in another order, or multiplies
+            "weights" are those that the layer was given; 1x1 kernels with ``layout="NHWC"`` keep panels of them alone,
+            of which rows are made again where they are asked for. An algorithm that reads them in another order, or multiplies
             less often by sums of them, adds a form when the first image comes for which it is the fastest:
             Winograd's weights of a 3x3 kernel are 1.8 (2x2 pixels), 4 or 7.1 (6x6) times as many, for 2.25, 4 or 5.1
             times fewer multiplications.
@@ -1607,6 +1608,7 @@ def sampled(ndarray x, ndarray at, ndarray w):
         raise IndexError(f"places from {at.min()} to {at.max()} are not all among {rows} rows")
     cdef ndarray y = np.empty((at.shape[1], x.shape[1]), np.float32)
     g.taps, g.points, g.c = at.shape[0], at.shape[1], x.shape[1]
+    g.ldx = g.ldy = g.c
     g.x, g.w, g.at, g.y = data(x), data(w), places, data(y)
     with nogil:
         fo_sample(&g)

@@ -24,6 +24,8 @@ FUNCTIONS = numbered(fo_function_names)
 REDUCTIONS = numbered(fo_reduction_names)
 MAPS = numbered(fo_map_names)
 SCATTERS = numbered(fo_scatter_names)
+BEYOND = numbered(fo_beyond_names)
+INTERPOLATIONS = numbered(fo_interpolation_names)
 DTYPES = numbered(fo_dtype_names)
 TRANSFORMS = numbered(fo_transform_names)
 ROUNDINGS = numbered(fo_rounding_names)
@@ -621,6 +623,51 @@ cdef int fill_scatter(Program p, fo_step *s, tensor *t, tuple o) except -1:
     a.kind, a.type = SCATTERS[reduction], element_of(of)
 
 
+cdef int fill_grid_sample(Program p, fo_step *s, tensor *t, tuple o) except -1:
+    """rows and columns (n, 1, oh, ow) of each axis of x, in this order, as pixels, or from -1 to 1: between the middles
+    of the corners' pixels, or between the image's borders."""
+    cdef fo_grid_sample_args *a = &s.grid_sample
+    cdef tensor *x = t
+    cdef tensor *rows = t + 1
+    cdef tensor *y = t + 3
+    cdef int d
+    mode, beyond, coordinates = o
+    check_channels(x, y)
+    check_axes(rows, 4, "rows")
+    for d in range(4):
+        if rows.shape[d] != (1 if d == 1 else y.shape[d]) or rows.stride[d] != t[2].stride[d]:
+            raise ValueError(f"places {shape_text(rows)} do not fit y {shape_text(y)}, or differ in their strides")
+    if x.shape[2] >= 1 << 30 or x.shape[3] >= 1 << 30:
+        raise ValueError(f"images {shape_text(x)} are too large: rows and columns are counted in 30 bits")
+    a.n, a.c, a.h, a.w, a.oh, a.ow = y.shape[0], y.shape[1], x.shape[2], x.shape[3], y.shape[2], y.shape[3]
+    a.pn, a.ph, a.pw = rows.stride[0], rows.stride[2], rows.stride[3]
+    a.mode, a.beyond = INTERPOLATIONS[mode], BEYOND[beyond]
+    fill_grid_axis(&a.rows, a.h, coordinates)
+    fill_grid_axis(&a.columns, a.w, coordinates)
+
+
+cdef int fill_grid_axis(fo_grid_axis *a, double size, str coordinates) except -1:
+    a.before, a.scale, a.shift = {"pixels": (0, 1, 0), "corners": (1, (size - 1) / 2, 0),
+                                  "borders": (1, size / 2, -0.5)}[coordinates]
+    a.low, a.high = (0.0, size - 1) if coordinates == "corners" else (-0.5, size - 0.5)
+
+
+cdef int fill_roi_align(Program p, fo_step *s, tensor *t, tuple o) except -1:
+    """boxes (count, 4), images (count): which image of x each is in."""
+    cdef fo_roi_align_args *a = &s.roi_align
+    cdef tensor *x = t
+    cdef tensor *boxes = t + 1
+    cdef tensor *images = t + 2
+    cdef tensor *y = t + 3
+    a.samples, a.scale, a.shift, a.centred = o
+    if (boxes.nd != 2 or boxes.shape[1] != 4 or images.nd != 1 or images.shape[0] != boxes.shape[0]
+            or y.shape[0] != boxes.shape[0] or y.shape[1] != x.shape[1]):
+        raise ValueError(f"boxes {shape_text(boxes)} of images {shape_text(images)} do not fit x {shape_text(x)} and "
+                         f"y {shape_text(y)}")
+    a.count, a.n, a.c, a.h, a.w = y.shape[0], x.shape[0], x.shape[1], x.shape[2], x.shape[3]
+    a.oh, a.ow, a.ldb, a.batch_step = y.shape[2], y.shape[3], boxes.stride[0], images.stride[0]
+
+
 cdef void merge_in_order(fo_axes *a) noexcept:
     """Neighbouring axes that lie as one in all tensors become one; at least one stays."""
     cdef int d, k, last = -1
@@ -1131,6 +1178,14 @@ def _describe_steps():
     step("gather", FO_STEP_MAP, fill_gather, "x:bytes indices:indices y!:bytes along to single",
          [at(&s.map.a), at(&s.map.b), at(&s.map.y)],
          {"to": FLOAT32, "single": False}).independent_rows = lambda a: a["along"] > 0
+    step("grid_sample", FO_STEP_GRID_SAMPLE, fill_grid_sample,
+         "x:pixels rows:tensor columns~rows:tensor y!:pixels mode beyond coordinates",
+         [at(&s.grid_sample.x), at(&s.grid_sample.rows.places), at(&s.grid_sample.columns.places),
+          at(&s.grid_sample.y)])
+    step("roi_align", FO_STEP_ROI_ALIGN, fill_roi_align,
+         "x:pixels boxes:rows images:indices y!:pixels samples scale shift centred",
+         [at(&s.roi_align.x), at(&s.roi_align.boxes), at(&s.roi_align.batch), at(&s.roi_align.y)]
+         ).independent_rows = never
     step("scatter", FO_STEP_SCATTER, fill_scatter,
          "x~y:bytes indices:indices updates:bytes y!:bytes reduction along of",
          [at(&s.scatter.x), at(&s.scatter.indices), at(&s.scatter.updates), at(&s.scatter.y)]).independent_rows = never
@@ -1146,7 +1201,7 @@ def _describe_steps():
          [at(&s.pool.x), at(&s.pool.y)], {"before": (0, 0), "dilation": (1, 1)})
     step("avg_pool", FO_STEP_POOL, fill_avg_pool, "x:image y!:image kernel stride before dilation counted",
          [at(&s.pool.x), at(&s.pool.y)])
-    step("resize", FO_STEP_RESIZE, fill_resize, "x:pixels y!:pixels rows columns", [at(&s.resize.x), at(&s.resize.y)])
+    step("resize", FO_STEP_RESIZE, fill_resize, "x:lines y!:lines rows columns", [at(&s.resize.x), at(&s.resize.y)])
     step("lrn", FO_STEP_LRN, fill_lrn, "x~y:pixels y!:pixels size alpha beta bias", [at(&s.lrn.x), at(&s.lrn.y)])
     step("reduce", FO_STEP_REDUCE, fill_reduce, "name x:tensor y!:tensor axes",
          [at(&s.reduce.x), at(&s.reduce.y)]).independent_rows = \

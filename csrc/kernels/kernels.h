@@ -50,6 +50,7 @@ FO_KERNEL(fo_lrn_row, lrn_row);
 FO_KERNEL(fo_resize_row, resize_row);
 FO_KERNEL(fo_resize_plane, resize_plane);
 FO_KERNEL(fo_sample, sample);
+FO_KERNEL(fo_grid_row, grid_row);
 FO_KERNEL(fo_transpose, transpose);
 FO_KERNEL(fo_sum, sum);
 FO_KERNEL(fo_pad, pad);

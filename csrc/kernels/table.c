@@ -30,6 +30,7 @@ const fo_kernels FO_NAME(fo_kernels) = {
     .map = FO_NAME(fo_map),
     .argmax = FO_NAME(fo_argmax),
     .sample = FO_NAME(fo_sample),
+    .grid_row = FO_NAME(fo_grid_row),
     .pool_row = FO_NAME(fo_pool_row),
     .pool_plane = FO_NAME(fo_pool_plane),
     .pool_whole = FO_NAME(fo_pool_whole),

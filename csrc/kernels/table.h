@@ -347,6 +347,7 @@ typedef struct {
     void (*resize_plane)(const fo_resize_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last,
                          float *rows);
     void (*sample)(const fo_sample_args *, ptrdiff_t first, ptrdiff_t last);
+    void (*grid_row)(const fo_grid_sample_args *, ptrdiff_t image, ptrdiff_t row);
     /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n */
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy);
     /* y[i,j] = a[i,j] + sign * b[i,j] for i < m, j < n */

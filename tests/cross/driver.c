@@ -274,7 +274,7 @@ static fo_status sample(const test_case *t) { /* points taps c, at[taps][points]
     enum { PLACES = 64 };
     int64_t at[PLACES];
     for (ptrdiff_t j = 0; j < t->i[0] * t->i[1]; j++) at[j] = t->i[3 + j];
-    fo_sample(&(fo_sample_args){t->i[0], t->i[1], t->i[2], t->in[0], t->in[1], at, t->y[0]});
+    fo_sample(&(fo_sample_args){t->i[0], t->i[1], t->i[2], t->i[2], t->i[2], t->in[0], t->in[1], at, t->y[0]});
     return FO_OK;
 }
 

@@ -678,6 +678,27 @@ def elements():
         yield f"cumsum {axis}", partial(cumsum, axis=axis)
     yield "sampled", sampled
 
+    def places(numbers):
+        return channels_last(numbers(2, 21, 4, 5)), *(3 * numbers(2, 1, 6, 70) for _ in range(2))
+
+    for mode, beyond in product(("nearest", "linear", "cubic"), ("zeros", "reflection")):
+        yield (
+            f"grid_sample {mode} {beyond}",
+            stepped(
+                "grid_sample", (2, 21, 6, 70), places, lambda n, m=mode, b=beyond: (m, b, "borders"), channels_last
+            ),
+        )
+
+    def boxes(numbers):
+        corners = np.abs(3 * numbers(5, 2))
+        return (
+            channels_last(numbers(2, 21, 9, 8)),
+            np.hstack([corners, corners + 4]).astype(np.float32),
+            np.arange(5) % 2,
+        )
+
+    yield "roi_align", stepped("roi_align", (5, 21, 3, 2), boxes, lambda n: (0, 0.75, -0.5, True), channels_last)
+
 
 def mapped(numbers, name, of, to):
     count = {"where": 3, "cast": 1, "round": 1}.get(name, 2)

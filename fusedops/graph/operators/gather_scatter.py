@@ -11,7 +11,7 @@ from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import Deferred, as_dim, deferred, guard, is_symbolic
 from ..steps.lowering import LoweringContext
-from ..steps.tensor import along, part
+from ..steps.tensor import along, broadcast, part
 from . import ranges
 from .schema import Inference, Kernel, NumPyOnly, Operator, Rewrite, always, axes_of, axis_of, same_shape, values
 
@@ -130,6 +130,31 @@ def _reverse_sequence(node, x, lengths):
     for row, result, n in zip(rows, to, lengths.tolist(), strict=True):
         result[:n] = row[:n][::-1]
     return y
+
+
+def _lower_reverse_sequence(p: LoweringContext, node):
+    """A gather along the time axis, of the length - 1 - t where t is before a length, else of t. A negative length
+    counts as one that is too long, whose first index is outside."""
+    x, lengths = p.at(node.inputs[0]), _places(p, node)
+    batch, time = axes_of([node.attrs.get("batch_axis", 1), node.attrs.get("time_axis", 0)], len(x.shape))
+    steps, rows = x.shape[time], x.shape[batch]
+    wide, shape = np.dtype(np.int64), (steps, rows)
+
+    def number(n):
+        return p.constant(deferred(np.array, n, wide), (), wide)
+
+    below, before = (p.new(s, dtype=np.dtype(np.bool_)) for s in ((rows,), shape))
+    checked, last, mirrored, places = (p.new(s, dtype=wide) for s in ((rows,), (rows,), shape, shape))
+    t = p.constant(deferred(_counted, steps, wide), (steps,), wide)
+    t = t._replace(shape=(steps, 1), strides=(1, 0))
+    p.map(node, "less", below, lengths, number(0))
+    p.map(node, "where", checked, below, number(steps + 1), lengths)
+    p.map(node, "sub", last, checked, number(1))
+    p.map(node, "sub", mirrored, broadcast(last, shape), t)
+    p.map(node, "less", before, broadcast(t, shape), checked)
+    p.map(node, "where", places, before, mirrored, t)
+    strides = [places.strides[1] if d == batch else places.strides[0] if d == time else 0 for d in range(len(x.shape))]
+    return gather(p, node, x, places._replace(shape=x.shape, strides=tuple(strides)), time, single=True)
 
 
 def _tensor_scatter(node, cache, update, starts=None):
@@ -389,7 +414,9 @@ RECORDS = {
         Inference(_one_hot_shape, dtype=lambda node, inputs, i: inputs[2].dtype, shape_inputs=(1,), may_grow=True),
         Kernel(_lower_one_hot, dtypes=PROGRAM),
     ),
-    "ReverseSequence": Operator(_reverse_sequence, Inference(_reverse_shape), NumPyOnly(_SINGLE)),
+    "ReverseSequence": Operator(
+        _reverse_sequence, Inference(_reverse_shape), Kernel(_lower_reverse_sequence, dtypes=PROGRAM)
+    ),
     "Scatter": Rewrite(_read_scatter, ("ScatterElements",)),
     "ScatterElements": Operator(
         _scatter_elements, Inference(same_shape), Kernel(_lower_scatter_elements, dtypes=PROGRAM)

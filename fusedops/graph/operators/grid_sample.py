@@ -1,4 +1,5 @@
-"""What reads an image at places that are no pixels, and boxes in images."""
+"""What reads an image at places that are no pixels, and boxes in images; for deformable convolutions, too
+(deform_conv.py)."""
 
 import itertools
 import math
@@ -7,8 +8,10 @@ import numpy as np
 
 from ... import _core
 from ..ir.graph_builder import GraphBuilder
+from ..steps.lowering import LoweringContext
+from ..steps.tensor import along, row_major
 from . import conv_geometry
-from .schema import Inference, NumPyOnly, Operator, always, values
+from .schema import Inference, Kernel, NumPyOnly, Operator, always, values
 
 CUBIC = -0.75  # the coefficient of GridSample's cubic weights
 
@@ -77,17 +80,27 @@ def _reflected(v, low, high):
     return low + np.minimum(d, 2 * span - d)
 
 
-def _grid_sample(node, x, grid):
+def _mode(node):
+    """How a node reads between pixels, and beyond the image; whether -1 and 1 are the middles of its corners."""
     mode, padding, corners = (
         node.attrs.get(name, default)
         for name, default in (("mode", "linear"), ("padding_mode", "zeros"), ("align_corners", 0))
     )
-    mode, sizes = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode), x.shape[2:]
+    return {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode), padding, corners
+
+
+def _borders(sizes, corners):
+    """What reflects along each axis."""
+    return [(0, n - 1) if corners else (-0.5, n - 0.5) for n in sizes]
+
+
+def _grid_sample(node, x, grid):
+    (mode, padding, corners), sizes = _mode(node), x.shape[2:]
     places = [
         (g + 1) / 2 * (n - 1) if corners else ((g + 1) * n - 1) / 2
         for g, n in zip(np.moveaxis(grid, -1, 0)[::-1], sizes, strict=True)
     ]
-    borders = [(0, n - 1) if corners else (-0.5, n - 0.5) for n in sizes]
+    borders = _borders(sizes, corners)
     inside = zeros_outside(sizes)
     if padding == "border":
         places = places if mode == "cubic" else [np.clip(p, 0, n - 1) for p, n in zip(places, sizes, strict=True)]
@@ -96,6 +109,26 @@ def _grid_sample(node, x, grid):
         places = places if mode == "cubic" else [_reflected(p, *b) for p, b in zip(places, borders, strict=True)]
         inside = _bordered(sizes, borders)
     return np.moveaxis(interpolate(x, places, mode, inside), -1, 1)
+
+
+def _lower_grid_sample(p: LoweringContext, node):
+    x, grid = p.at(node.inputs[0]), p.at(node.inputs[1])
+    if len(x.shape) != 4 or x.dtype != np.float32 or grid.dtype != np.float32:
+        return False
+    mode, beyond, corners = _mode(node)
+    places = [along(grid, 3, i, 1) for i in (1, 0)]
+    places = [
+        t._replace(shape=(t.shape[0], 1, *t.shape[1:3]), strides=(t.strides[0], 0, *t.strides[1:3])) for t in places
+    ]
+    image, y = p.pixels(node, node.inputs[0]), p.result(node.output, image=True, direct=False)
+    add_reading(p, node, image, places, y, mode, beyond, "corners" if corners else "borders")
+    return True
+
+
+def add_reading(p: LoweringContext, node, x, places, y, mode, beyond, coordinates):
+    """Adds the step that reads images x at places (n, 1, oh, ow), a tensor for each axis."""
+    rows, columns = places
+    p.add("grid_sample", node, x=x, rows=rows, columns=columns, y=y, mode=mode, beyond=beyond, coordinates=coordinates)
 
 
 def _grid_sample_shape(node, x, grid):
@@ -128,45 +161,6 @@ def _affine_grid_shape(node, theta, size):
     if len(axes) not in (2, 3) or theta.shape != (n, len(axes), len(axes) + 1):
         raise ValueError(f"matrices of shape {theta.shape} must have {(n, len(axes), len(axes) + 1)}")
     return (n, *axes, len(axes))
-
-
-def _deform_conv(node, x, w, offset, b=None, mask=None):
-    """A convolution each of whose taps reads the image at an offset from its place, one for each point of the result,
-    and times a mask."""
-    kernel, parts, groups = w.shape[2:], node.attrs.get("offset_group", 1), node.attrs.get("group", 1)
-    strides, dilations, pads = conv_geometry.window(node, x.shape[2:], kernel)
-    out, taps_, n = offset.shape[2:], math.prod(kernel), x.shape[0]
-    offset = np.moveaxis(offset.reshape(n, parts, taps_, len(kernel), *out), 3, 0)
-    mask = None if mask is None else mask.reshape(n, parts, taps_, *out)
-    grids = np.meshgrid(*(np.arange(o) * s - p[0] for o, s, p in zip(out, strides, pads, strict=True)), indexing="ij")
-    grids = [
-        at.reshape(-1, *[1] * len(kernel)) * d + g
-        for at, d, g in zip(np.meshgrid(*map(np.arange, kernel), indexing="ij"), dilations, grids, strict=True)
-    ]
-    read = []
-    for g, part in enumerate(np.split(x, parts, 1)):
-        values_ = interpolate(
-            part, [o[:, g] + at for o, at in zip(offset, grids, strict=True)], "linear", zeros_outside(x.shape[2:])
-        )
-        read.append(values_ if mask is None else values_ * mask[:, g][..., np.newaxis])
-    read = np.concatenate(read, -1).reshape(n, taps_, -1, groups, w.shape[1]).swapaxes(2, 3)
-    each = np.moveaxis(w.reshape(groups, -1, w.shape[1], taps_), -1, 0).swapaxes(2, 3)  # taps, groups, c, outputs
-    y = sum(read[:, tap] @ each[tap] for tap in range(taps_)).swapaxes(2, 3).reshape(n, -1, *out)
-    return (y if b is None else y + b.reshape(-1, *[1] * len(kernel))).astype(x.dtype, copy=False)
-
-
-def _deform_conv_shape(node, x, w, offset, b=None, mask=None):
-    out, parts = tuple(conv_geometry.output_sizes(node, x.shape[2:], w.shape[2:])), node.attrs.get("offset_group", 1)
-    taps_, groups = math.prod(w.shape[2:]), node.attrs.get("group", 1)
-    wanted = (x.shape[0], parts * taps_ * len(out), *out)
-    if x.shape[1] != w.shape[1] * groups or x.shape[1] % parts or w.shape[0] % groups or offset.shape != wanted:
-        raise ValueError(
-            f"weights need {w.shape[1] * groups} channels in {groups} groups, offsets the shape {wanted} "
-            f"and not {offset.shape}"
-        )
-    if mask is not None and mask.shape != (x.shape[0], parts * taps_, *out):
-        raise ValueError(f"a mask of shape {mask.shape} must have {(x.shape[0], parts * taps_, *out)}")
-    return (x.shape[0], w.shape[0], *out)
 
 
 def _roi_line(start, size, bins, ratio, length):
@@ -228,6 +222,30 @@ def _roi_align(node, x, rois, batch):
         if all(line[0][0].size for line in lines):
             pool(pixels[image], lines, result)
     return np.moveaxis(y, -1, 1)
+
+
+def _lower_roi_align(p: LoweringContext, node):
+    x, boxes, images = (p.at(v) for v in node.inputs)
+    if node.attrs.get("mode", "avg") != "avg" or x.dtype != np.float32 or boxes.dtype != np.float32:
+        return False
+    scale, centred = node.attrs.get("spatial_scale", 1.0), node.attrs["coordinate_transformation_mode"] == "half_pixel"
+    if images.dtype != np.int64:
+        wide = p.new(images.shape, dtype=np.dtype(np.int64))
+        p.map(node, "cast", wide, images)
+        images = wide
+    p.add(
+        "roi_align",
+        node,
+        x=p.pixels(node, node.inputs[0]),
+        boxes=p.dense(node, boxes, row_major(boxes.shape)),
+        images=images,
+        y=p.result(node.output, image=True, direct=False),
+        samples=max(node.attrs.get("sampling_ratio", 0), 0),
+        scale=scale,
+        shift=-0.5 * centred,
+        centred=centred,
+    )
+    return True
 
 
 def _roi_align_shape(node, x, rois, batch):
@@ -311,19 +329,24 @@ def _read_roi_align(r: GraphBuilder, node):
     r.add(node)
 
 
-_PLACES = "where pixels are and what they weigh; a kernel reads them, or products"
 RECORDS = {
     "AffineGrid": Operator(
         _affine_grid, Inference(_affine_grid_shape, shape_inputs=(1,), may_grow=True), NumPyOnly("no kernel: rare")
     ),
     "Col2Im": Operator(_col2im, Inference(_col2im_shape, shape_inputs=(1, 2)), NumPyOnly("no kernel: rare")),
-    "DeformConv": Operator(_deform_conv, Inference(_deform_conv_shape), NumPyOnly(_PLACES)),
-    "GridSample": Operator(_grid_sample, Inference(_grid_sample_shape, may_grow=True), NumPyOnly(_PLACES)),
+    "GridSample": Operator(
+        _grid_sample, Inference(_grid_sample_shape, may_grow=True), Kernel(_lower_grid_sample, "two spatial axes")
+    ),
     "MaxRoiPool": Operator(_max_roi_pool, Inference(_max_roi_pool_shape, may_grow=True), NumPyOnly("no kernel: rare")),
     "NonMaxSuppression": Operator(
         _suppressed,
         Inference(_suppressed_shape, dtype=always(np.int64), shape_inputs=(0, 1, 2, 3, 4)),
         NumPyOnly("how many boxes it finds depends on values: a plan is made for each"),
     ),
-    "RoiAlign": Operator(_roi_align, Inference(_roi_align_shape, may_grow=True), NumPyOnly(_PLACES), _read_roi_align),
+    "RoiAlign": Operator(
+        _roi_align,
+        Inference(_roi_align_shape, may_grow=True),
+        Kernel(_lower_roi_align, "of means"),
+        _read_roi_align,
+    ),
 }

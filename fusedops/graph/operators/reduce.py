@@ -8,6 +8,7 @@ from ..ir.dtypes import PROGRAM
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..steps.lowering import LoweringContext
+from ..steps.tensor import broadcast
 from .elementwise import quotient
 from .schema import (
     Inference,
@@ -133,6 +134,23 @@ def _hardmax(node, x):
     rows = x.reshape(*x.shape[:axis], -1) if node.attrs["to_end"] else np.moveaxis(x, axis, -1)
     y = (np.arange(rows.shape[-1]) == rows.argmax(-1)[..., np.newaxis]).astype(x.dtype)
     return y.reshape(x.shape) if node.attrs["to_end"] else np.moveaxis(y, -1, axis)
+
+
+def _lower_hardmax(p: LoweringContext, node):
+    """Zeros, and a one where the largest element is."""
+    x, y = p.at(node.inputs[0]), p.result(node.output)
+    axis = axis_of(node, len(x.shape), -1)
+    if x.dtype != np.float32:
+        return False
+    if node.attrs["to_end"]:
+        flat = (*x.shape[:axis], math.prod(x.shape[axis:]))
+        x, y = p.reshape(node, x, flat), p.reshape(node, y, flat)
+    places = p.new((*x.shape[:axis], 1, *x.shape[axis + 1 :]), dtype=np.dtype(np.int64))
+    ones = broadcast(p.constant(np.ones((), x.dtype), ()), places.shape)
+    p.add("argmax", node, least=False, x=x, y=places, axis=axis)
+    p.add("fill", node, y=y, value=0.0)
+    p.add("scatter", node, x=y, indices=places, updates=ones, y=y, reduction="none", along=axis, of=x.dtype)
+    return True
 
 
 def _reduce_shape(node, x, axes=None):
@@ -264,7 +282,7 @@ RECORDS = {
     "CumSum": Operator(
         _cumulative(np.add, 0), Inference(same_shape), Kernel(_lower_cumsum, "of float32 and int64", dtypes=PROGRAM)
     ),
-    "Hardmax": Operator(_hardmax, Inference(same_shape), NumPyOnly("no kernel: rare"), read_to_end),
+    "Hardmax": Operator(_hardmax, Inference(same_shape), Kernel(_lower_hardmax), read_to_end),
     "ReduceL1": _of_sum("Abs"),
     "ReduceL2": _of_sum("Mul", "Sqrt"),
     "ReduceLogSum": _of_sum(after="Log"),
