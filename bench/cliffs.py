@@ -16,6 +16,8 @@ import numpy as np
 import fusedops as fo
 from fusedops.timing import batch_time
 
+from . import few_layers
+
 LIMIT = 1.5
 if find_spec("torch"):
     import torch
@@ -188,6 +190,11 @@ def _boxes(count, classes, most):
     return {}, [boxes, scores], [ints(most), np.float32([0.5]), np.float32([0.25])]
 
 
+def _corners(count):
+    corners = np.random.default_rng(0).random((count, 2)) * 120
+    return np.concatenate([corners, corners + 20 + np.random.default_rng(1).random((count, 2)) * 60], 1).astype("f4")
+
+
 def _along(axis, *shapes):
     return [({"axis": axis}, [draw(s)], []) for s in shapes]
 
@@ -248,6 +255,18 @@ OPERATORS = {
         ({"mode": m}, [draw((1, 16, 64, 64)), np.tanh(draw((1, 64, 64, 2)))], [])
         for m in ("bilinear", "nearest", "bicubic")
     ],
+    "RoiAlign": [
+        (
+            {"output_height": 7, "output_width": 7, "sampling_ratio": r, "spatial_scale": 0.25},
+            [draw((1, c, 50, 50)), _corners(n), np.zeros(n, np.int64)],
+            [],
+        )
+        for c, n, r in [(256, 100, 2), (64, 1000, 2), (256, 20, 0)]
+    ],
+    "DeformConv": [
+        ({"pads": [1] * 4}, [draw((1, c, s, s)), draw((1, 18, s, s))], [draw((c, c, 3, 3))])
+        for c, s in [(64, 28), (256, 14), (16, 100)]
+    ],
     "InstanceNormalization": [({}, [draw((1, 64, 56, 56)), draw((64,)), draw((64,))], [])],
     "LayerNormalization": [({}, [draw((*s, 256)), draw((256,))], []) for s in [(1,), (100,), (8, 512)]],
     "Einsum": [
@@ -268,6 +287,10 @@ OPERATORS = {
 }
 
 
+OPSETS = {"DeformConv": 19}  # of operators that are newer than the others' forms
+ORDER = {"DeformConv": ["x0", "c0", "x1"]}  # of nodes whose constants are not behind their inputs
+
+
 def operators(threads):
     if not ONNX:
         return
@@ -281,7 +304,7 @@ def operators(threads):
             helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
             for k, a in named.items()
         ]
-        names = [*named, *(k if a is not None else "" for k, a in stored.items())]
+        names = ORDER.get(op, [*named, *(k if a is not None else "" for k, a in stored.items())])
         node = helper.make_node(op, names, ["y0", "y1"] if op == "TopK" else ["y0"], **attributes)
         graph = helper.make_graph(
             [node],
@@ -290,7 +313,8 @@ def operators(threads):
             [helper.make_empty_tensor_value_info("y0")],
             [numpy_helper.from_array(a, k) for k, a in stored.items() if a is not None],
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), named
+        opsets = [helper.make_opsetid("", OPSETS.get(op, 17))]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=8), named
 
     for name, rows in OPERATORS.items():
         for attributes, inputs, constants in rows:
@@ -308,8 +332,28 @@ def operators(threads):
             )
 
 
+def networks():
+    """Networks of few layers beside the layers, called one by one."""
+    if not ONNX:
+        return
+    for text, nodes, x, layers in few_layers.networks(draw):
+        made, stored = [], []
+        for i, (op, attributes, constants) in enumerate(nodes):
+            names = [f"c{i}.{j}" if a is not None else "" for j, a in enumerate(constants)]
+            stored += [numpy_helper.from_array(a, k) for k, a in zip(names, constants, strict=True) if k]
+            made.append(helper.make_node(op, [f"v{i}", *names], [f"v{i + 1}"], **attributes))
+        ends = helper.make_tensor_value_info("v0", 1, x.shape), helper.make_empty_tensor_value_info(f"v{len(nodes)}")
+        graph = helper.make_graph(made, "g", ends[:1], ends[1:], stored)
+        model = fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+        yield Case(
+            f"network of {text}",
+            {"fusedops": lambda m=model, x=x: m(x), "its layers": lambda f=layers, x=x: f(x)},
+        )
+
+
 def cases(threads=1):
     yield from functions()
+    yield from networks()
     yield from operators(threads)
 
 

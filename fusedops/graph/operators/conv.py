@@ -135,6 +135,26 @@ def _call_conv_transpose(node, residual, x, w, b=None):
     )
 
 
+def _comes_in_planes(p: LoweringContext, value):
+    """Whether a value is an input of the network, or an image that stayed as one."""
+    return p.at(value).buffer.slot > 0 or value in p.planes
+
+
+def _stays_in_planes(p: LoweringContext, node):
+    """Whether the result of an image in planes is one of the network that nothing reads, or all that reads it is a 1x1
+    convolution that makes one: to turn a small network's image to channels last and back would take longer than its
+    layers."""
+    readers = p.graph.consumers().get(node.output, [])
+    if node.residual or not readers or node.output in p.targets:
+        return not node.residual and not readers
+    if len(readers) != 1 or readers[0].op != "Conv" or readers[0].output not in p.targets or readers[0].residual:
+        return False
+    w = p.data(readers[0].inputs[1])
+    stays = w is not None and set(w.shape[2:]) == {1} and readers[0].inputs[0] == node.output
+    p.planes |= {node.output} if stays else set()
+    return stays
+
+
 def _lower_conv(p: LoweringContext, node):
     weights = constant_weights(p, node, convolution_shape, 3, 4, 5)
     if weights is None:
@@ -146,10 +166,16 @@ def _lower_conv(p: LoweringContext, node):
     if w.ndim == 3:
         w, strides, dilations, pads = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [(0, 0), *pads]
     groups = node.attrs.get("group", 1)
+    # an input of the network is read in place, by the ungrouped kernel
+    outer = _comes_in_planes(p, node.inputs[0])
+    mixes = groups == 1 or w.shape[1] > 1  # depthwise kernels do not write planes of pixels, but of planes
+    alone = outer and not (mixes and groups > 1) and _stays_in_planes(p, node)
     # a softmax makes factors of differences: where logits are large, channels must round alike
     exact = node.output in p.logits
+    # a part of the network, as quantisation runs them, may end where all of it goes on
+    key = (node.name, "planes") if alone else node.name
     layer = p.layer(
-        node.name,
+        key,
         lambda: Conv2d(
             w,
             b,
@@ -157,17 +183,13 @@ def _lower_conv(p: LoweringContext, node):
             stride=tuple(strides),
             dilation=tuple(dilations),
             groups=groups,
-            layout="NHWC",
+            layout="NCHW" if alone else "NHWC",
             algorithm="direct" if exact else "auto",
         ),
     )
-    # an input of the network is read in place, by the ungrouped kernel
-    outer = p.at(node.inputs[0]).buffer.slot > 0
-    mixes = groups == 1 or w.shape[1] > 1  # depthwise kernels do not write planes of pixels, but of planes
-    alone = outer and not mixes and node.output in p.targets and not node.residual
     x, y = (
         (p.image if outer and groups == 1 or alone else p.pixels)(node, node.inputs[0]),
-        p.as_2d(p.result(node.output, image=True, direct=mixes or alone)),
+        p.as_2d(p.result(node.output, image=not alone, direct=mixes or alone)),
     )
     p.add("conv2d", node, layer=layer, x=x, y=y, residual=p.residual(node, y), top=pads[0][0], left=pads[1][0])
     return True

@@ -180,9 +180,17 @@ def _lower_resize(p: LoweringContext, node):
     depth, rows, columns = (_points(node, scales.get(a, 1.0)) for a in (-3, -2, -1))
     if len(out) == 5:
         return conv3d.lower_resize(p, node, kind, (depth, rows, columns), _points(node, 1.0))
-    x, y = p.pixels(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
+    x, y = _images(p, node, nearest)
     p.add(kind, node, x=x, y=y, rows=rows, columns=columns)
     return True
+
+
+def _images(p: LoweringContext, node, pixels):
+    """A node's image and result: planes become planes, unless only pixels are taken."""
+    x = p.image(node, node.inputs[0])
+    if x.strides[3] == 1 and not pixels and node.output not in p.concat_slots:
+        return x, p.as_2d(p.result(node.output))
+    return p.pixels(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
 
 
 def _lower_products(p: LoweringContext, node, axes):

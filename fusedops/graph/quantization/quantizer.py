@@ -308,10 +308,11 @@ def _chosen(base, optimized, work, measured, shapes, options, bfloat16):
     graph = base.graph
     shapes = {v: shape for v, shape in shapes.items() if v not in measured.unbounded}
     able = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
-    timed = [n for n in able if n.op == "Linear" or n.name in base.layers]
+    prepared = {n: base.layers.get(n.name, base.layers.get((n.name, "planes"))) for n in able}
+    timed = [n for n in able if n.op == "Linear" or prepared[n] is not None]
 
     def costs_of(narrow):
-        return {n: choice.cost_of(n, shapes, base.layers.get(n.name), narrow) for n in timed}
+        return {n: choice.cost_of(n, shapes, prepared[n], narrow) for n in timed}
 
     costs, float32 = costs_of(bfloat16), costs_of(False)
     kept = _kept(able, measured, options)

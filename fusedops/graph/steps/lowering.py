@@ -34,6 +34,7 @@ class LoweringContext:
         self.graph, self.known, self.layers, self.logits, self.concat_slots = graph, known, layers, logits, concat_slots
         self._lower, self.grows = lower, bool(caches[0])
         self.steps, self.buffers, self.producers = [], [], graph.producers()
+        self.planes = set()  # images between layers that stay in planes
         self._keys = {}  # {id(layer): (its key, the layer, whose id stays its own so)}
         self.tensors = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
         self.outputs = [self._slot(i, self.known[v]) for i, v in enumerate(graph.results, 1 + len(graph.inputs))]
