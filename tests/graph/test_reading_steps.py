@@ -10,6 +10,7 @@ from fusedops._core import Program
 from fusedops.graph.inference.evaluate import evaluate
 from fusedops.graph.ir.graph import Node
 from fusedops.graph.operators.grid_sample import taps
+from guard_pages import guarded
 from onnx_single_node import model
 
 BEYOND = ["zeros", "border", "reflection"]
@@ -204,6 +205,25 @@ def test_hardmax_and_sequences_backwards_by_steps(draw):
         for b, n in enumerate(lengths):
             expected[:n, b] = x[:n, b][::-1]
         np.testing.assert_array_equal(net(x, lengths), expected)
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("channels, height, width", [(1, 3, 4), (17, 5, 5), (33, 1, 1), (70, 4, 5)])
+def test_no_pixel_outside_is_touched(channels, height, width, at_end, isa, draw):
+    """Every array begins or ends at a page that may not be read."""
+
+    def image(*shape):
+        return guarded(draw(*shape), at_end).transpose(0, 3, 1, 2)
+
+    x, boxes = image(2, height, width, channels), np.abs(4 * draw(6, 2))
+    for columns in 3, 65:
+        places = [guarded(9 * draw(2, 1, 3, columns), at_end) for _ in range(2)]
+        for mode in "nearest", "linear", "cubic":
+            for beyond in BEYOND:
+                run("grid_sample", x, *places, image(2, 3, columns, channels), mode, beyond, "borders")
+    boxes, images = guarded(np.hstack([boxes, boxes + 3]), at_end), guarded(np.arange(6) % 2, at_end)
+    for samples in 0, 2:
+        run("roi_align", x, boxes, images, image(6, 3, 2, channels), samples, 1.0, -0.5, True)
 
 
 def test_names_of_the_enums():
