@@ -43,7 +43,7 @@ def of_onnx(kind, w, r, b=None, p=None):
         raise ValueError(
             f"w has shape {w.shape} and r has shape {r.shape}, but both must begin with (directions, gates*hidden)"
         )
-    for name, a, shape in (("b", b, (directions, 2 * rows)), ("p", p, (directions, 3 * r.shape[2]))):
+    for name, a, shape in (("b", b, (directions, 2 * rows)), ("p", p, (directions, 3 * (rows // len(order))))):
         if a is not None and _core.as_input(a, name).shape != shape:
             raise ValueError(f"{name} has shape {np.shape(a)}, but w {w.shape} and r {r.shape} need {shape}")
     if b is not None:

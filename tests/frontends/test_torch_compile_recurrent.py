@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 import fusedops as fo
@@ -72,9 +73,28 @@ def test_states_go_in_and_out():
         torch.testing.assert_close(compiled(x, states), module(x, states), rtol=1e-5, atol=1e-6)
 
 
-def test_projections_and_packed_sequences_are_right():
-    module = Tagger(nn.LSTM).eval()
-    module.layer = nn.LSTM(6, 16, batch_first=True, proj_size=8)
+@pytest.mark.parametrize("options", [{}, dict(bidirectional=True, num_layers=2), dict(bias=False)])
+def test_projections(options):
+    module = Tagger(nn.LSTM, **options)
+    module.layer = nn.LSTM(6, 16, batch_first=True, proj_size=8, **options)
+    module.eval()
+    compiled = torch.compile(module, backend="fusedops")
+    rows = (1 + options.get("bidirectional", False)) * options.get("num_layers", 1)
+    with torch.no_grad():
+        for steps in (5, 7):
+            x, states = torch.randn(2, steps, 6), (torch.randn(rows, 2, 8), torch.randn(rows, 2, 16))
+            for given in ((x,), (x, states)):
+                torch.testing.assert_close(compiled(*given), module(*given), rtol=1e-5, atol=1e-6)
+    for graph in fo.torch_report(compiled).graphs:
+        assert not graph.eager and [p.operators[0] for p in graph.parts] == ["lstm"]
+    model = fo.from_torch(module, (x, states))
+    assert not model.explain().numpy
+    np.testing.assert_allclose(
+        model(x.numpy(), *(s.numpy() for s in states))[0], module(x, states)[0].detach(), 1e-5, 1e-6
+    )
+
+
+def test_packed_sequences_are_right():
     x = torch.randn(2, 5, 6)
 
     def packed(x):
@@ -83,10 +103,7 @@ def test_projections_and_packed_sequences_are_right():
 
     plain = nn.LSTM(6, 8, batch_first=True)
     with torch.no_grad():
-        for function in (module, packed):
-            torch.testing.assert_close(
-                torch.compile(function, backend="fusedops")(x), function(x), rtol=1e-5, atol=1e-6
-            )
+        torch.testing.assert_close(torch.compile(packed, backend="fusedops")(x), packed(x), rtol=1e-5, atol=1e-6)
 
 
 def test_other_backends_and_gradients_keep_pytorchs_layers():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ... import activations
+from ... import activations, recurrent_weights
 from ..._core import Q_STEPS_OF_ZEROS
 from ...dynamic_lstm import Weights, dynamic_lstm
 from ...recurrent import GRU, LSTM, RNN
@@ -89,8 +89,8 @@ def _gru_step(node, f, r, rb, p):
     return np.concatenate([rb[: 2 * n], np.zeros_like(bias) if after else bias]), step
 
 
-def _lstm_step(node, f, r, rb, p):
-    n, dynamic, coupled = r.shape[1], node.attrs.get("dynamic"), node.attrs.get("input_forget", 0)
+def _lstm_step(node, f, r, rb, p, projection=None):
+    n, dynamic, coupled = len(r) // 4, node.attrs.get("dynamic"), node.attrs.get("input_forget", 0)
     most = node.attrs.get("cell_clip")
     r, (pi, po, pf) = np.ascontiguousarray(r.T), np.split(p, 3) if p is not None else [None] * 3
 
@@ -105,31 +105,33 @@ def _lstm_step(node, f, r, rb, p):
             i, forget = f[0](i + pi * c), f[0](forget + pf * c)
         c = (1 - i if coupled else forget) * c + i * new
         c = c if most is None else np.minimum(np.maximum(c, -most), most)
-        return (o if p is None else f[0](o + po * c)) * f[2](c), c
+        h = (o if p is None else f[0](o + po * c)) * f[2](c)
+        return h if projection is None else h @ projection.T, c
 
     return rb, step
 
 
 def _recurrent(prepare, gates, default):
-    def run(node, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None):
+    def run(node, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None, projection=None):
         batch_first, direction = node.attrs.get("layout", 0), node.attrs.get("direction", "forward")
-        directions, hidden = w.shape[0], r.shape[2]
+        directions, hidden, outputs = w.shape[0], w.shape[1] // gates, r.shape[2]
         if batch_first:
             x = x.swapaxes(0, 1)
             h0, c0 = (s if s is None else s.swapaxes(0, 1) for s in (h0, c0))
         steps, batch = x.shape[:2]
         functions = _clipped(_gate_functions(node, directions, default), node.attrs.get("clip"))
-        y = np.zeros((steps, directions, batch, hidden), x.dtype)
-        last = np.zeros((2, directions, batch, hidden), x.dtype)
+        y = np.zeros((steps, directions, batch, outputs), x.dtype)
+        last = [np.zeros((directions, batch, n), x.dtype) for n in (outputs, hidden)]
         lengths = np.full(batch, steps) if lengths is None else _checked_lengths(node, lengths, steps)
         for d in range(directions):
-            h, c = (np.zeros((batch, hidden), x.dtype) if s is None else s[d].copy() for s in (h0, c0))
+            h, c = (end[d] if s is None else s[d].copy() for s, end in zip((h0, c0), last, strict=True))
             wb, rb = np.split(b[d], 2) if b is not None else (np.zeros(gates * hidden, x.dtype),) * 2
-            rb, step = prepare(node, functions[d], r[d], rb, None if p is None else p[d])
+            more = [] if projection is None else [projection[d]]
+            rb, step = prepare(node, functions[d], r[d], rb, None if p is None else p[d], *more)
             sums = (x.reshape(steps * batch, -1) @ w[d].T + (wb + rb)).reshape(steps, batch, -1)
-            last[:, d] = _walk(step, sums, y[:, d], h, c, lengths, direction == "reverse" or d == 1)
+            last[0][d], last[1][d] = _walk(step, sums, y[:, d], h, c, lengths, direction == "reverse" or d == 1)
         if batch_first:
-            return y.transpose(2, 0, 1, 3), *last.swapaxes(1, 2)
+            return y.transpose(2, 0, 1, 3), *(s.swapaxes(0, 1) for s in last)
         return y, *last
 
     return run
@@ -170,46 +172,48 @@ def _checked_lengths(node, lengths, steps):
 
 
 def _recurrent_shape(node, x, w, r, *optional):
-    batch_first, hidden = node.attrs.get("layout", 0), r.shape[-1]
+    batch_first, projection = node.attrs.get("layout", 0), optional[5] if len(optional) > 5 else None
+    outputs = r.shape[-1]
+    hidden = outputs if projection is None else projection.shape[-1]
     if (
         len(x.shape) != 3
         or w.shape != (w.shape[0], {"RNN": 1, "GRU": 3}.get(node.op, 4) * hidden, x.shape[2])
-        or r.shape != (*w.shape[:2], hidden)
+        or r.shape != (*w.shape[:2], outputs)
     ):
         raise ValueError(f"weights of shape {w.shape} and {r.shape} do not fit")
     steps, batch = x.shape[:2] if not batch_first else x.shape[1::-1]
-    state = (batch, w.shape[0], r.shape[2]) if batch_first else (w.shape[0], batch, r.shape[2])
+    state, cells = ((batch, w.shape[0], n) if batch_first else (w.shape[0], batch, n) for n in (outputs, hidden))
     needed = {
         "B": (w.shape[0], 2 * w.shape[1]),
         "sequence_lens": (batch,),
         "initial_h": state,
-        "initial_c": state,
+        "initial_c": cells,
         "P": (w.shape[0], 3 * hidden),
+        "the projection": (w.shape[0], outputs, hidden),
     }
     for (name, shape), given in zip(needed.items(), optional, strict=False):
         if given is not None and given.shape != shape:
             raise ValueError(f"{name} of shape {given.shape} must have {shape}")
-    return [(batch, steps, *state[1:]) if batch_first else (steps, *state), state, state]
+    return [(batch, steps, *state[1:]) if batch_first else (steps, *state), state, cells]
 
 
 _DEFAULTS = {"RNN": ["Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"]}
-_DEFAULTS["DynamicLSTM"] = _DEFAULTS["LSTM"]
+_DEFAULTS["DynamicLSTM"] = _DEFAULTS["ProjectedLSTM"] = _DEFAULTS["LSTM"]
 
 
 def _lower(p: LoweringContext, node):
     """Adds the step of a recurrent node; returns whether its weights are constant and its gates those of the
     kernels."""
-    w, r, b, peephole = (p.data(node.input(i)) for i in (1, 2, 3, 7))
-    given = [node.input(i) for i in (3, 7)]
+    given = [node.input(i) for i in (1, 2, 3, 7, 8)]
+    w, r, b, peephole, projection = map(p.data, given)
     gates = _gates(node, w)
-    if (
-        w is None
-        or r is None
-        or gates is None
-        or any(v and a is None for v, a in zip(given, (b, peephole), strict=True))
-    ):
+    if gates is None or any(v and a is None for v, a in zip(given, (w, r, b, peephole, projection), strict=True)):
         return False
-    return _add_sequence(p, node, p.layer(node.name, lambda: _layer(node, w, r, b, peephole, *gates)), w, r)
+
+    def make():
+        return _layer(node, w, r, b, peephole, *gates, projection=projection)
+
+    return _add_sequence(p, node, p.layer(node.name, make), w, r)
 
 
 def _lower_dynamic(p: LoweringContext, node):
@@ -251,23 +255,24 @@ def _add_sequence(p: LoweringContext, node, layer, w, r):
     x, batch_first = p.at(node.inputs[0]), node.attrs.get("layout", 0)
     x = _swapped(x) if batch_first else x
     x = x if x.strides[2] == 1 else p.dense(node, x, row_major(x.shape))
-    (steps, batch), directions, hidden = x.shape[:2], w.shape[0], r.shape[2]
-    y = p.new((steps, batch, directions * hidden))
+    (steps, batch), directions, outputs = x.shape[:2], w.shape[0], r.shape[2]
+    y = p.new((steps, batch, directions * outputs))
     h0, c0 = (_state(p, node, node.input(i), batch_first) for i in (5, 6))
-    last = [p.new((directions, batch, hidden)) for _ in range(1 + node.op.endswith("LSTM"))]
+    widths = [outputs, w.shape[1] // 4] if node.op.endswith("LSTM") else [outputs]
+    last = [p.new((directions, batch, n)) for n in widths]
     hn, cn = (*last, None)[:2]
     lengths = _lengths(p, node, steps, int(bool(batch_first))) if node.input(4) else None
     p.add("recurrent", node, layer=layer, x=x, y=y, h0=h0, c0=c0, hn=hn, cn=cn, lengths=lengths)
-    inner = (directions * hidden, hidden, 1)
+    inner = (directions * outputs, outputs, 1)
     if batch_first:
         p.view(
             node.outputs[0],
-            y._replace(shape=(batch, steps, directions, hidden), strides=(inner[0], batch * inner[0], *inner[1:])),
+            y._replace(shape=(batch, steps, directions, outputs), strides=(inner[0], batch * inner[0], *inner[1:])),
         )
     else:
         p.view(
             node.outputs[0],
-            y._replace(shape=(steps, directions, batch, hidden), strides=(batch * inner[0], hidden, inner[0], 1)),
+            y._replace(shape=(steps, directions, batch, outputs), strides=(batch * inner[0], outputs, inner[0], 1)),
         )
     for v, t in zip(node.outputs[1:], last, strict=False):
         p.view(v, _swapped(t) if batch_first else t)
@@ -316,24 +321,30 @@ def _gates(node, w):
     return (first, *(name for name, *_ in rest)), factor, shift
 
 
-def _layer(node, w, r, b, peephole, functions, factor, shift, *, once=False):
+def _layer(node, w, r, b, peephole, functions, factor, shift, *, projection=None, once=False):
     """once: for one call, which does not gain by smaller weights."""
     options = dict(direction=node.attrs.get("direction", "forward"), clip=node.attrs.get("clip"))
     if (factor, shift) != (1, 0):
-        rows, hidden = r.shape[1:]
-        first = np.arange(rows) < (rows if node.op == "RNN" else rows - hidden)  # the last block has another function
+        rows, gates = r.shape[1], {"RNN": 1, "GRU": 3}.get(node.op, 4)
+        first = np.arange(rows) < (rows if gates == 1 else rows - rows // gates)  # the last block has another function
         scale, zeros = np.where(first, np.float32(factor), np.float32(1)), np.zeros(rows, np.float32)
         b = np.zeros((len(w), 2 * rows), w.dtype) if b is None else b * np.tile(scale, 2)
         b = b + np.concatenate([np.where(first, np.float32(shift), zeros), zeros])
         w, r = w * scale[:, np.newaxis], r * scale[:, np.newaxis]
         peephole = peephole if peephole is None else peephole * np.float32(factor)
-    w, r = (w, r) if once else as_float16_weights(w, r)
+    weights = [a for a in (w, r, projection) if a is not None]
+    w, r, *projection = weights if once else as_float16_weights(*weights)
     if node.op == "RNN":
         return RNN.from_onnx(w, r, b, activation=functions[0], **options)
     options["activations"] = functions
     if node.op == "GRU":
         return GRU.from_onnx(w, r, b, linear_before_reset=node.attrs.get("linear_before_reset", 0), **options)
-    return LSTM.from_onnx(w, r, b, peephole, cell_clip=node.attrs.get("cell_clip"), **options)
+    options["cell_clip"] = node.attrs.get("cell_clip")
+    if not projection:
+        return LSTM.from_onnx(w, r, b, peephole, **options)
+    given = recurrent_weights.of_onnx("LSTM", w, r, b, peephole)
+    given |= recurrent_weights.direction(options.pop("direction"), len(w), 0)
+    return LSTM(**given, w_hr=list(projection[0]), **options)
 
 
 def _given_state(state, shape, batch_first):
@@ -419,5 +430,11 @@ RECORDS = {
     ),
     "GRU": _sequence(_gru_step, "Sigmoid", "Tanh", count=3),
     "LSTM": _sequence(_lstm_step, "Sigmoid", "Tanh", "Tanh", count=4),
+    "ProjectedLSTM": Operator(
+        _recurrent(_lstm_step, 4, _DEFAULTS["LSTM"]),
+        Inference(_recurrent_shape),
+        Kernel(_lower, "constant weights, functions of the gates that layers have"),
+        None,
+    ),
     "RNN": _sequence(_rnn_step, "Tanh", count=1),
 }

@@ -10,7 +10,8 @@ from ...inference.shape_inference import infer_from
 from ...ir.dtypes import BY_NAME, to_onnx
 from ...ir.graph import Graph, Node, Value, unique
 from ...ir.graph_builder import GraphBuilder
-from ...operators.registry import READ
+from ...operators.registry import OPERATORS, READ
+from ...operators.schema import plain
 from ..onnx.model_file import OPSETS
 from . import control_flow_ops, training
 from .fx_values import FxComplex, FxSize, FxValue, OpenSize, Unsupported, is_complex, leaves, sizes
@@ -264,9 +265,10 @@ class FxReader(GraphBuilder):
         return self.typed(op(self, *[self.number(a, np.float64 if floats else np.int64) for a in args]), made)
 
     def op(self, op, *inputs, count=1, **attrs):
-        """Adds a node of ONNX's newest opset and returns its result, or a list of `count` results. Ints and lists of
-        them are constants."""
-        if op not in READ:
+        """Adds a node of ONNX's newest opset, or of the graph alone, and returns its result, or a list of `count`
+        results. Ints and lists of them are constants."""
+        read = READ.get(op, plain if op in OPERATORS else None)
+        if read is None:
             raise Unsupported(f"fusedops does not have the operator {op}{self.where()}")
         name = unique(f"{self.path}.{op}" if self.path else op, self.names)
         outputs = [self.fresh(name if count == 1 else f"{name}.{i}") for i in range(count)]
@@ -274,7 +276,7 @@ class FxReader(GraphBuilder):
         while names and not names[-1]:
             names.pop()
         try:
-            READ[op](self, Node(op, name, names, list(outputs), attrs))
+            read(self, Node(op, name, names, list(outputs), attrs))
         except ValueError as e:  # a form of the operator that the graph does not have
             raise Unsupported(str(e)) from e
         return outputs if count > 1 else outputs[0]

@@ -47,9 +47,7 @@ def _function(torch, name, original):
     def called(x, hx, *rest):
         if not wanted() or isinstance(hx, torch.Tensor) and hx.ndim == 1:  # the batch sizes of packed sequences
             return original(x, hx, *rest)
-        params, has_biases, num_layers, _, _, bidirectional, _ = rest
-        if len(params) != (4 if has_biases else 2) * num_layers * (1 + bidirectional):  # projections
-            return original(x, hx, *rest)
+        params = rest[0]
         states = list(hx) if isinstance(hx, (list, tuple)) else [hx]
         return ours(x, states, list(params), *rest[1:])
 

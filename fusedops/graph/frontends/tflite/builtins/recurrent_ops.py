@@ -74,8 +74,15 @@ def _run_lstm(r, op, x, lstm, h, c, reverse=False):
     if name not in _FUNCTIONS:
         raise op.error(f"its gates have the activation {name}, which fusedops does not have")
     cell_clip, proj_clip = (float(op.option(k)) for k in ("CellClip", "ProjClip"))
-    if lstm.projection[0] is not None or any(a is not None for a in lstm.norm):
+    projection, projection_bias = lstm.projection
+    beside_product = projection is not None and (projection_bias is not None or proj_clip > 0)
+    if beside_product or any(a is not None for a in lstm.norm):
         return _by_steps(r, x, lstm, h, c, _FUNCTIONS[name], (cell_clip, proj_clip), reverse)
+    return _whole(r, x, lstm, h, c, _FUNCTIONS[name], cell_clip, reverse)
+
+
+def _whole(r, x, lstm, h, c, function, cell_clip, reverse):
+    """An LSTM as one node."""
     order = [0, 3, 1, 2]  # ONNX's i o f g
 
     def joined(parts, what):
@@ -89,16 +96,20 @@ def _run_lstm(r, op, x, lstm, h, c, reverse=False):
         peephole = r.constant(f"{r.at}.peephole", np.concatenate([i, o, f])[np.newaxis], np.float32)
     attrs: dict[str, Any] = dict(hidden_size=len(lstm.w[0]), direction="reverse" if reverse else "forward")
     attrs |= dict(cell_clip=cell_clip) if cell_clip > 0 else {}
-    if _FUNCTIONS[name] != "Tanh":
-        attrs |= dict(activations=["Sigmoid", *[_FUNCTIONS[name]] * 2], activation_alpha=[1.0] * 2)
+    if function != "Tanh":
+        attrs |= dict(activations=["Sigmoid", *[function] * 2], activation_alpha=[1.0] * 2)
     states = [r.emit("Unsqueeze", s, [0]) for s in (h, c)]
     given = joined(lstm.w, "w"), joined(lstm.r, "r"), r.constant(f"{r.at}.bias", bias, np.float32)
-    y, h, c = r.emit("LSTM", x, *given, "", *states, peephole, count=3, **attrs)
+    kind, more = "LSTM", [peephole]
+    if lstm.projection[0] is not None:
+        weights = r.constant(f"{r.at}.projection", lstm.projection[0][np.newaxis], np.float32)
+        kind, more = "ProjectedLSTM", [peephole, weights]
+    y, h, c = r.emit(kind, x, *given, "", *states, *more, count=3, **attrs)
     return r.emit("Squeeze", y, [1]), r.emit("Squeeze", h, [0]), r.emit("Squeeze", c, [0])
 
 
 def _by_steps(r, x, lstm, h, c, function, clips, reverse):
-    """An LSTM with a projection or norms, of which each step is spelled out."""
+    """An LSTM with norms, or a projection with a bias or a clip, of which each step is spelled out."""
     sums = r.emit("MatMul", x, r.constant(f"{r.at}.w", np.concatenate(lstm.w).T, np.float32))
     body = r.child()
     names = [body.fresh(name) for name in ("h", "c", "sums")]

@@ -120,35 +120,29 @@ def _layer(p, op, x, state, weights, attrs):
     if not all(isinstance(t, p.torch.Tensor) for each in weights for t in each):
         raise Unsupported(f"fusedops does not have a recurrent layer ({op}) with computed weights")
     w, r = (_stacked(p, op, [each[i] for each in weights]) for i in (0, 1))
-    biased = len(weights[0]) == 4
+    biased, projected = len(weights[0]) > 3, len(weights[0]) % 2 == 1
     b = p.torch.cat([_stacked(p, op, [each[i] for each in weights]) for i in (2, 3)], 1) if biased else None
-    hidden, directions = r.shape[2], len(weights)
+    outputs, directions = r.shape[2], len(weights)
     more = dict(linear_before_reset=1) if op == "GRU" else {}
+    projection = [None, p.torch.stack([each[-1] for each in weights])] if projected else []
     y, *last = p.op(
-        op,
-        x,
-        w,
-        r,
-        b,
-        None,
-        *state,
+        "ProjectedLSTM" if projected else op,
+        *(x, w, r, b, None, *state, *projection),
         count=1 + len(state),
-        hidden_size=hidden,
+        hidden_size=w.shape[1] // len(_ORDERS[op]),
         direction="bidirectional" if directions == 2 else "forward",
         **attrs,
         **more,
     )
-    y = p.op("Reshape", p.op("Transpose", y, perm=[0, 2, 1, 3]), [0, 0, directions * hidden])
+    y = p.op("Reshape", p.op("Transpose", y, perm=[0, 2, 1, 3]), [0, 0, directions * outputs])
     return y, last
 
 
 def _recurrent(op, **attrs):
     def read(p, x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first=False, **_):
-        states, each = (hx if isinstance(hx, list) else [hx]), 4 if has_biases else 2
-        directions = 1 + bool(bidirectional)
+        states, directions = (hx if isinstance(hx, list) else [hx]), 1 + bool(bidirectional)
+        each = len(params) // (directions * num_layers)
         weights = [params[i : i + each] for i in range(0, len(params), each)]
-        if len(params) != each * directions * num_layers:
-            raise Unsupported("fusedops does not have an LSTM with projections")
         y, last = p.op("Transpose", x, perm=[1, 0, 2]) if batch_first else x, []
         given = {"activations": [attrs["activation"]] * directions} if attrs else {}
         for i in range(num_layers):
