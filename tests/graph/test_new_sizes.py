@@ -216,3 +216,13 @@ def test_a_batch_in_tiles_has_a_plan_for_each_number_of_tiles(lowered):
             lowered.clear()
         run(net, proto, {"x": np.full((n, 64, 64, 64), n / 16, np.float32)})
     assert lowered == []
+
+
+def test_numbers_that_decide_on_shapes_may_be_more_or_fewer():
+    text = """<ir_version: 8, opset_import: ["" : 18]> net (float[s, 4] x, int64[n] lengths) => (float[m, 4] y) {
+        zero = Constant<value = int64[1] {0}>()  end = ReduceMax<keepdims = 1>(lengths)
+        part = Slice(x, zero, end, zero)  y = Relu(part)
+    }"""
+    model, x = fo.load_onnx(parse_model(text).SerializeToString()), w(9, 4)
+    for lengths in (3, 5, 2), (1, 2, 4), (7, 7, 7), (3, 2), (6, 1, 2, 2), (4,):
+        np.testing.assert_array_equal(model(x, np.array(lengths)), np.maximum(x[: max(lengths)], 0))

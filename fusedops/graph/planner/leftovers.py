@@ -10,16 +10,18 @@ def by_numpy(graph, plan, shares):
     """The nodes that NumPy computes, by their steps where there is a plan. Without one, or behind its first segment,
     those that never have a kernel. `shares` are the parts of the time of nodes, by name, as far as they are known."""
     segmented = plan is None or plan.segmented
-    steps = {step.node.name: step for step in plan.steps if step.kind == "numpy"} if plan is not None else {}
+    numpy = [step for step in plan.steps if step.kind == "numpy"] if plan is not None else []
+    steps = {(s.node.name, s.node.op): s for s in numpy}  # also checks of what goes into a node, under its name
     if plan is not None and plan.segmented and plan.node is not None:
-        steps[plan.node.name] = None
+        steps[plan.node.name, plan.node.op] = None
     found = []
     for node in graph.nodes:
         record = OPERATORS[node.op]
         kernel = record.kernel
         never = isinstance(kernel, NumPyOnly)
-        if node.name in steps or segmented and never and not record.inference.shape_only:
-            reason = kernel.why if isinstance(kernel, NumPyOnly) else _why(kernel, steps.get(node.name))
+        key = node.name, node.op
+        if key in steps or segmented and never and not record.inference.shape_only:
+            reason = kernel.why if isinstance(kernel, NumPyOnly) else _why(kernel, steps.get(key))
             found.append(Evaluated(node.name, operator_of(node), reason, shares.get(node.name)))
     return found
 

@@ -311,7 +311,7 @@ class Session:
 
 def _sizes(shapes, values, threads, capacity):
     """(what a symbolic plan is made for, the sizes that it leaves open, those of them that are values of inputs)."""
-    fixed = [(name, x.tobytes()) for name, x in values.items() if not _counts(x)]
+    fixed = [(name, x.shape if _counts(x) else x.tobytes()) for name, x in values.items()]
     counts = [n for x in values.values() if _counts(x) for n in x.reshape(-1).tolist()]
     return (threads, *map(len, shapes), *fixed), (*(n for shape in shapes for n in shape), *counts, *capacity), counts
 

@@ -17,6 +17,7 @@ from .fx_reader import FxReader
 from .fx_values import Unsupported
 from .in_place import is_plain
 from .nn_layers import import_torch
+from .packed_ops import padded
 from .progress import progress
 from .rnn_ops import whole
 from .value_dependence import is_inside, line_of, look_at_values
@@ -172,7 +173,7 @@ def _export(torch, module, example, leaves, open_sizes):
         if axes:
             shapes[x] = axes
     args, kwargs = example.replaced(example.args, leaves), example.replaced(example.kwargs, leaves)
-    with whole(torch):
+    with whole(torch), padded(torch):
         options = dict(dynamic_shapes=shapes if open_sizes else None, strict=False)
         exported = _quietly(torch, lambda: torch.export.export(module, args, kwargs, **options))
     program = _program(torch, exported, open_sizes)

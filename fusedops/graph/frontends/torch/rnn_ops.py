@@ -6,6 +6,34 @@ import threading
 from functools import cache
 
 _FUNCTIONS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+class Lengths:
+    """In the place of a packed sequence's batch sizes where its rows are padded, one step after another: the length of
+    each row."""
+
+    def __init__(self, tensor, steps, batch):
+        self.tensor, self.device, self.steps, self.batch = tensor, tensor.device, steps, batch
+        self.longest = _Longest()
+
+    def __getitem__(self, i):
+        """The batch, which is the first of the sizes."""
+        if i != 0:
+            raise TypeError("fusedops does not have the batch sizes of packed sequences, but the first")
+        return self.batch
+
+    def size(self, axis):
+        """The number of steps that the longest row has."""
+        return self.longest
+
+
+class _Longest:
+    """It is no number, but no number is too small for it."""
+
+    def __gt__(self, other):
+        return False
+
+
 _LOCK = threading.Lock()
 
 
@@ -44,12 +72,17 @@ def _function(torch, name, original):
     def wanted():
         return _NOW.whole and not torch.is_grad_enabled()  # ours have no gradients
 
+    def split(hx, params, *rest):
+        return list(hx) if isinstance(hx, (list, tuple)) else [hx], list(params), *rest
+
     def called(x, hx, *rest):
         if not wanted() or isinstance(hx, torch.Tensor) and hx.ndim == 1:  # the batch sizes of packed sequences
             return original(x, hx, *rest)
-        params = rest[0]
-        states = list(hx) if isinstance(hx, (list, tuple)) else [hx]
-        return ours(x, states, list(params), *rest[1:])
+        if isinstance(hx, Lengths):
+            lengths, (hx, *rest) = hx, rest
+            y, *last = ours(x.unflatten(0, (lengths.steps, lengths.batch)), *split(hx, *rest), False, lengths.tensor)
+            return y.flatten(0, 1), *last
+        return ours(x, *split(hx, *rest))
 
     with contextlib.suppress(AttributeError):  # of another version of torch
         table = torch.jit._builtins
@@ -62,18 +95,23 @@ def _operator(torch, name, function):
     """An operator of torch's library that is the function, with all states in one list."""
     several = name == "lstm"
 
-    def run(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
-        found = function(
-            x, hx if several else hx[0], params, has_biases, num_layers, dropout, train, bidirectional, batch_first
-        )
+    def run(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, lengths=None):
+        rest = (hx if several else hx[0], params, has_biases, num_layers, dropout, train, bidirectional)
+        if lengths is None:
+            found = function(x, *rest, batch_first)
+        else:
+            packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths)
+            y, *last = function(*packed[:2], *rest)
+            y, _ = torch.nn.utils.rnn.pad_packed_sequence(packed._replace(data=y), total_length=len(x))
+            found = y, *last
         return tuple(y.contiguous() for y in found)  # as `shapes` says
 
-    def shapes(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+    def shapes(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, lengths=None):
         return x.new_empty(*x.shape[:2], (1 + bidirectional) * hx[0].shape[2]), *map(torch.empty_like, hx)
 
     schema = (
         "(Tensor x, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
-        f"bool bidirectional, bool batch_first) -> (Tensor, Tensor{', Tensor' if several else ''})"
+        f"bool bidirectional, bool batch_first, Tensor? lengths=None) -> (Tensor, Tensor{', Tensor' if several else ''})"
     )
     operator = torch.library.custom_op(f"fusedops::{name}", run, mutates_args=(), schema=schema)
     operator.register_fake(shapes)

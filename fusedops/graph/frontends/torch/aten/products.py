@@ -115,8 +115,8 @@ def _stacked(p, op, tensors):
     return p.torch.stack([p.torch.cat([t.chunk(len(order), 0)[g] for g in order], 0) for t in tensors])
 
 
-def _layer(p, op, x, state, weights, attrs):
-    """One layer, x (steps, batch, inputs): (its results side by side, its last states)."""
+def _layer(p, op, x, state, weights, attrs, lengths=None):
+    """One layer, x (steps, batch, inputs) with the steps of each row: (its results side by side, its last states)."""
     if not all(isinstance(t, p.torch.Tensor) for each in weights for t in each):
         raise Unsupported(f"fusedops does not have a recurrent layer ({op}) with computed weights")
     w, r = (_stacked(p, op, [each[i] for each in weights]) for i in (0, 1))
@@ -127,7 +127,7 @@ def _layer(p, op, x, state, weights, attrs):
     projection = [None, p.torch.stack([each[-1] for each in weights])] if projected else []
     y, *last = p.op(
         "ProjectedLSTM" if projected else op,
-        *(x, w, r, b, None, *state, *projection),
+        *(x, w, r, b, lengths, *state, *projection),
         count=1 + len(state),
         hidden_size=w.shape[1] // len(_ORDERS[op]),
         direction="bidirectional" if directions == 2 else "forward",
@@ -139,7 +139,9 @@ def _layer(p, op, x, state, weights, attrs):
 
 
 def _recurrent(op, **attrs):
-    def read(p, x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first=False, **_):
+    def read(
+        p, x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first=False, lengths=None, **_
+    ):
         states, directions = (hx if isinstance(hx, list) else [hx]), 1 + bool(bidirectional)
         each = len(params) // (directions * num_layers)
         weights = [params[i : i + each] for i in range(0, len(params), each)]
@@ -148,12 +150,19 @@ def _recurrent(op, **attrs):
         for i in range(num_layers):
             rows = slice(i * directions, (i + 1) * directions)
             state = [_rows(p, s, rows, num_layers) for s in states]
-            y, ends = _layer(p, op, y, state, weights[rows], given)
+            y, ends = _layer(p, op, y, state, weights[rows], given, lengths)
             last.append(ends)
         y = p.op("Transpose", y, perm=[1, 0, 2]) if batch_first else y
         return [y, *[ends[0] if num_layers == 1 else p.op("Concat", *ends, axis=0) for ends in zip(*last, strict=True)]]
 
     return read
+
+
+def _cut_steps(p, y, lengths):
+    """The steps up to the largest of lengths, a number that no shape has."""
+    result = p.op("Slice", y, [0], p.op("ReduceMax", lengths, [0]), [0])
+    p.symbols[p.made.shape[0].node.expr] = result, 0
+    return result
 
 
 def _rows(p, state, rows, layers):
@@ -196,6 +205,7 @@ READERS = {
     "scaled_dot_product_attention": _attention,
     "cosine_similarity": _similarity,
     "_scaled_dot_product_flash_attention_for_cpu": _flash_attention,
+    "_cut_steps": _cut_steps,
     "lstm": _recurrent("LSTM"),
     "gru": _recurrent("GRU"),
     "rnn_tanh": _recurrent("RNN"),

@@ -1,0 +1,78 @@
+"""Packed sequences in modules that from_torch loads: rows of padded steps, with their lengths as an input."""
+
+import numpy as np
+import pytest
+
+import fusedops as fo
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+LENGTHS = [3, 6, 2], [5, 5, 1, 9], [1], [7, 7]
+
+
+class Encoder(nn.Module):
+    def __init__(self, kind=nn.LSTM, enforce_sorted=False, batch_first=True, whole=False, **options):
+        super().__init__()
+        self.embedding, self.inside = nn.Embedding(50, 6), nn.Linear(6, 6)
+        self.layer = kind(6, 8, batch_first=batch_first, bidirectional=True, **options)
+        self.head = nn.Linear(2 * (options.get("proj_size") or 8), 3)
+        self.packing = dict(batch_first=batch_first, enforce_sorted=enforce_sorted)
+        self.whole = whole
+
+    def forward(self, words, lengths):
+        packed = pack_padded_sequence(self.embedding(words), lengths, **self.packing)
+        packed = PackedSequence(self.inside(packed.data), *packed[1:])
+        y, states = self.layer(packed)
+        first = self.packing["batch_first"]
+        steps = words.shape[1 if first else 0]
+        y, n = pad_packed_sequence(y, first, padding_value=0.5, total_length=steps + 2 if self.whole else None)
+        return self.head(y), states, n
+
+
+CASES = {
+    "sorted by torch": {},
+    "sorted by the caller": dict(enforce_sorted=True),
+    "gru, steps first": dict(kind=nn.GRU, batch_first=False),
+    "rnn of two layers": dict(kind=nn.RNN, num_layers=2),
+    "projection": dict(proj_size=4),
+    "padded to more steps": dict(whole=True),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_packed_sequences(name):
+    torch.manual_seed(0)
+    module = Encoder(**CASES[name]).eval()
+    in_order, first = CASES[name].get("enforce_sorted"), module.packing["batch_first"]
+
+    def example(lengths):
+        words = torch.randint(0, 50, (len(lengths), max(7, *lengths)))
+        return words if first else words.T.contiguous(), torch.tensor(sorted(lengths)[::-1] if in_order else lengths)
+
+    free = ({0: "batch", 1: "steps"} if first else {0: "steps", 1: "batch"}), {0: "batch"}
+    model = fo.from_torch(module, example([7, 4, 2]), dynamic_shapes=free)
+    assert not [e for e in model.explain().numpy if e.operator == "LSTM"]
+    for lengths in LENGTHS:
+        given = example(lengths)
+        with torch.no_grad():
+            expected = torch.utils._pytree.tree_leaves(module(*given))
+        for y, known in zip(model(*(g.numpy() for g in given)), expected, strict=True):
+            np.testing.assert_allclose(y, known.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_other_batch_sizes_are_refused():
+    class Counts(nn.Module):
+        def forward(self, x, lengths):
+            return pack_padded_sequence(x, lengths, enforce_sorted=False).batch_sizes[1] * x
+
+    with pytest.raises(ValueError, match="does not have the batch sizes of packed sequences"):
+        fo.from_torch(Counts(), (torch.ones(3, 2, 4), torch.tensor([3, 2])))
+
+
+def test_torch_packs_as_before():
+    packed = pack_padded_sequence(torch.ones(3, 2, 4), torch.tensor([3, 2]))
+    assert packed.data.shape == (5, 4) and packed.batch_sizes.tolist() == [2, 2, 1]
+    assert "get_expected_hidden_size" not in vars(nn.LSTM)
