@@ -488,6 +488,11 @@ FUNCTIONS = [
         F.one_hot(x.argmax(1), 3),
     ),
     lambda x: (x.index_select(1, torch.tensor([2, 0])), torch.gather(x, 1, x.argmax(1, True))),
+    lambda x: (
+        x[:, torch.tensor([[2], [0]]), torch.tensor([3, 1, -1])],
+        x[:, torch.tensor([0, 1]), torch.tensor([3, 1])],
+        x[:, torch.tensor([2, 1, 0]).view(1, 3), torch.tensor([1, 0]).view(2, 1)],
+    ),
     lambda x: (x.float(), x.double(), x.long(), x.int(), x.bool(), x.sum(dtype=torch.float64), x.type_as(x)),
     lambda x: (
         x @ x.mT,

@@ -67,6 +67,10 @@ def attention(x):
     return F.scaled_dot_product_attention(q, q, q, is_causal=True).transpose(1, 2).flatten(2)
 
 
+def resized(size):
+    return lambda x: F.interpolate(x @ torch.ones(2, 2), size, mode="nearest").relu().softmax(1)
+
+
 FUNCTIONS = {
     "attention": (attention, (torch.ones(2, 5, 16),)),
     "several results, one twice": (lambda x: (x @ x.t(), x.softmax(-1), x.softmax(-1)), (torch.eye(4),)),
@@ -78,6 +82,10 @@ FUNCTIONS = {
     "float16": (lambda x: (x @ x).relu(), (torch.eye(3, dtype=torch.float16),)),
     "no element": (lambda x: (x @ torch.ones(3, 2)).relu(), (torch.ones(0, 3),)),
     "a number": (lambda x: (x @ x).sum() * 2, (torch.ones(3, 3),)),
+    "what decomposes": (lambda x: torch.lerp(x @ x, x.addcmul(x, x, value=0.5), 0.25) @ x, (torch.eye(3),)),
+    "nearest by whole factors": (resized((9, 4)), (torch.arange(36.0).reshape(2, 3, 3, 2),)),
+    "nearest by others": (resized((4, 5)), (torch.arange(36.0).reshape(2, 3, 3, 2),)),
+    "nearest of volumes": (resized((4, 5, 2)), (torch.arange(36.0).reshape(1, 3, 3, 2, 2),)),
 }
 
 

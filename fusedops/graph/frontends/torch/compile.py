@@ -4,14 +4,17 @@ has readers in networks."""
 import warnings
 import weakref
 from collections.abc import Callable
+from functools import cache
 from threading import Lock
 from typing import NamedTuple
 
 import torch
+from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .aten import READERS
 from .compile_report import CompiledGraph
 from .parts import split
 
@@ -39,7 +42,15 @@ def compile_graph(graph_module, inputs, build):
         alone = len(given) == sum(n.op == "placeholder" for n in functional.graph.nodes)  # no input is part of another
         return _Compiled(functional, sorted(static) if alone else [], given, build)
 
-    return aot_autograd(fw_compiler=compiled, inference_compiler=compiled)(graph_module, inputs)
+    compiler = aot_autograd(fw_compiler=compiled, inference_compiler=compiled, decompositions=_decompositions())
+    return compiler(graph_module, inputs)
+
+
+@cache
+def _decompositions():
+    """Torch's own, of operators without a reader into some that may have one."""
+    table = core_aten_decompositions()
+    return {op: simpler for op, simpler in table.items() if op._schema.name.split("::")[1] not in READERS}
 
 
 def _why_not(inputs):

@@ -1,5 +1,7 @@
 """What picks elements by indices, or puts them there."""
 
+from math import prod
+
 from ..fx_values import Unsupported
 from .shapes import axis, transpose
 
@@ -79,6 +81,8 @@ def _index(p, x, indices):
         raise Unsupported("fusedops does not have an index of bools among others")
     if len(given) == 1:
         return p.op("Gather", x, p.cast(given[0][1], p.torch.int64), axis=given[0][0])
+    if _is_grid(p, given):
+        return _of_grid(p, x, given)
     dims = [d for d, _ in given]
     rest = [d for d in range(x.ndim) if d not in dims]
     table = _table(p, [i for _, i in given])
@@ -88,6 +92,36 @@ def _index(p, x, indices):
         return y
     before = [axes + k for k in range(first)]
     return p.op("Transpose", y, perm=[*before, *range(axes), *range(axes + first, axes + len(rest))])
+
+
+def _is_grid(p, given):
+    """Whether constant indices of neighbouring axes are a grid, such as x[:, :, rows[:, None], columns]."""
+    dims, indices = zip(*given, strict=True)
+    shapes = [(1,) * (len(dims) - i.ndim) + tuple(i.shape) for i in indices]
+    return (
+        all(isinstance(i, p.torch.Tensor) for i in indices)
+        and dims == tuple(range(dims[0], dims[-1] + 1))
+        and all(len(s) == len(dims) and prod(s) == s[k] for k, s in enumerate(shapes))
+    )
+
+
+def _of_grid(p, x, given):
+    """Elements on a grid: nearest resizing by whole factors where it is that, as torch spells it out, else one axis
+    after another."""
+    factors = [_repeats(p, i.reshape(-1), x.shape[d]) for d, i in given]
+    if x.ndim == 4 and given[0][0] == 2 and x.dtype == p.torch.float32 and all(factors):
+        scales = p.torch.tensor([1.0, 1.0, *factors])
+        options = dict(mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+        return p.op("Resize", x, None, scales, **options)
+    for d, i in given:
+        x = p.op("Gather", x, p.cast(i.reshape(-1), p.torch.int64), axis=d)
+    return x
+
+
+def _repeats(p, index, size):
+    """How often an index takes each element of an axis in turn; 0: it does not."""
+    factor = index.numel() // size if isinstance(size, int) and size else 0
+    return factor if p.torch.equal(index.long(), p.torch.arange(size * factor) // max(factor, 1)) else 0
 
 
 def _selected(p, x, mask):
@@ -165,8 +199,8 @@ READERS = {
     "scatter": _scatter(),
     "scatter_add": _scatter("add"),
     "scatter_reduce": _scatter(),
-    "index": _index,
-    "index_put": _index_put,
+    **dict.fromkeys(("index", "_unsafe_index"), _index),
+    **dict.fromkeys(("index_put", "_unsafe_index_put"), _index_put),
     "index_add": _index_add,
     "take_along_dim": _take_along_dim,
     "one_hot": _one_hot,
