@@ -7,7 +7,7 @@ pytest.importorskip("tflite")
 
 import fusedops as fo
 from tflite_cases import nhwc_conv
-from tflite_models import Graph, Op, Tensor, constant, write
+from tflite_models import Graph, Op, Tensor, constant, single, write
 
 F, INT = np.float32, np.int32
 RNG = np.random.default_rng
@@ -188,3 +188,58 @@ def test_few_outputs_take_several_pixels_at_once(isa, outputs, act):
             pytest.skip("floats are predicted to be faster on this set")
         results.append(model(x))
     assert np.array_equal(results[0], results[1][..., :outputs])
+
+
+# ---- functions of int16, which LiteRT computes by tables
+
+
+ALL_INT16 = np.arange(-32768, 32768).astype(np.int16)
+TABLES = [
+    *(("LOGISTIC", s) for s in (3 / 32767, 2.0**-12, 2.0**-11, 2.0**-13, 1e-5)),
+    *(("TANH", s) for s in (3 / 32767, 2.0**-12, 2.0**-11, 2.0**-15, 20 / 32767)),
+    *(("EXP", s) for s in (1 / 32767, 3 / 32767, 2.0**-12)),
+    *(("SOFTMAX", s) for s in (3 / 32767, 10 / 32767, 2.0**-12, 0.01)),
+]
+
+
+def _of_int16(kind, scale):
+    """(a network of one function, inputs: all of int16, or for softmax rows of many ranges)."""
+    shape, scale, options = (1, 65536), float(F(scale)), ()
+    x, y_scale = ALL_INT16.reshape(shape), 1 / 32768
+    if kind == "EXP":
+        y_scale = float(F(np.exp(scale * 32767) / 32767))
+    elif kind == "SOFTMAX":
+        shape, options = (2048, 32), (("SoftmaxOptions", dict(Beta=0.5)),)
+        x = (RNG(1).integers(-32768, 32768, shape) // RNG(2).integers(1, 300, (2048, 1))).astype(np.int16)
+    tensors = [Tensor(shape, np.int16, None, s, 0) for s in (scale, y_scale)]
+    return single(kind, tensors[:1], tensors[1:], *options), x, y_scale
+
+
+@pytest.mark.parametrize("kind, scale", TABLES)
+def test_functions_of_int16(kind, scale, tmp_path):
+    model, x, y_scale = _of_int16(kind, scale)
+    model = fo.load_tflite(model)
+    v = x * float(F(scale))
+    want = {
+        "LOGISTIC": lambda: 1 / (1 + np.exp(-v)),
+        "TANH": lambda: np.tanh(v),
+        "EXP": lambda: np.exp(v),
+        "SOFTMAX": lambda: (e := np.exp((v - v.max(1, keepdims=True)) / 2)) / e.sum(1, keepdims=True),
+    }[kind]()
+    y = model(x)
+    assert y.dtype == np.int16 and np.abs(y - np.clip(want / y_scale, -32768, 32767)).max() < (
+        70 if scale == 0.01 else 12
+    )
+    model.save(tmp_path / "model.fo")
+    assert np.array_equal(fo.load(tmp_path / "model.fo")(x), y)
+
+
+@pytest.mark.parametrize("kind, scale", TABLES)
+def test_functions_of_int16_have_litert_s_integers(kind, scale):
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    data, x, _ = _of_int16(kind, scale)
+    run = litert.Interpreter(model_content=data, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF)
+    run.allocate_tensors()
+    run.set_tensor(run.get_input_details()[0]["index"], x)
+    run.invoke()
+    np.testing.assert_array_equal(fo.load_tflite(data)(x), run.get_tensor(run.get_output_details()[0]["index"]))

@@ -11,6 +11,7 @@ from . import (
     elementwise,
     gather_scatter,
     grid_sample,
+    int16_tables,
     linear_algebra,
     matmul,
     matmul_nbits,
@@ -68,6 +69,7 @@ _FAMILIES = (
     early_onnx,
     linear_algebra,
     detection,
+    int16_tables,
 )
 RECORDS = {name: record for family in _FAMILIES for name, record in family.RECORDS.items()}
 OPERATORS: dict[str, Operator] = {name: record for name, record in RECORDS.items() if isinstance(record, Operator)}

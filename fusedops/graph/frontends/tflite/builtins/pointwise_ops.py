@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from . import int16_ops
 from .entry import Builtin, activated, is_float, is_image, operand, operands
 
 
@@ -156,14 +157,21 @@ def _fake_quant(r, op):
     r.put(op.outputs[0], r.emit("Mul", value, r.number(scale)), x.native)
 
 
+def _in_int16(read, other):
+    """An operator that LiteRT computes by tables in int16."""
+    return Builtin(lambda r, op: read(r, op) if int16_ops.is_int16(op) else other.read(r, op))
+
+
 def _softmax(r, op):
     x = op.inputs[0]
-    value = r.value(x, x.native)
     beta = op.option("Beta", 1.0) if op.kind == "SOFTMAX" else 1.0
+    if op.kind == "SOFTMAX" and int16_ops.is_int16(op):
+        return int16_ops.softmax(r, op, beta)
+    value = r.value(x, x.native)
     if beta != 1:
         value = r.emit("Mul", value, r.number(beta))
     name = "Softmax" if op.kind == "SOFTMAX" else "LogSoftmax"
-    r.put(op.outputs[0], r.emit(name, value, axis=1 if x.native else -1, to_end=False), x.native)
+    return r.put(op.outputs[0], r.emit(name, value, axis=1 if x.native else -1, to_end=False), x.native)
 
 
 def _l2_normalization(r, op):
@@ -211,7 +219,7 @@ READERS = {
     "DIV": _binary("Div"),
     "ELU": _activation(("elu", 1.0)),
     "EQUAL": _binary("Equal"),
-    "EXP": _mapped("Exp"),
+    "EXP": _in_int16(int16_ops.exponential, _mapped("Exp")),
     "FAKE_QUANT": Builtin(_fake_quant),
     "FLOOR": _mapped("Floor"),
     "FLOOR_DIV": _of_two(_floor_div),
@@ -228,7 +236,7 @@ READERS = {
     "LOGICAL_AND": _binary("And"),
     "LOGICAL_NOT": _mapped("Not"),
     "LOGICAL_OR": _binary("Or"),
-    "LOGISTIC": _activation("sigmoid"),
+    "LOGISTIC": _in_int16(int16_ops.logistic, _activation("sigmoid")),
     "LOG_SOFTMAX": Builtin(_softmax),
     "MAXIMUM": _binary("Max"),
     "MINIMUM": _binary("Min"),
@@ -254,5 +262,5 @@ READERS = {
     "SQUARE": Builtin(_square),
     "SQUARED_DIFFERENCE": _of_two(_squared_difference),
     "SUB": _binary("Sub"),
-    "TANH": _activation("tanh"),
+    "TANH": _in_int16(int16_ops.tanh, _activation("tanh")),
 }
