@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .schema import Inference, NumPyOnly, Operator, always, same_shape
+from .schema import Inference, NumPyOnly, Operator, always
 
 _WHY = "a table of all values is read"
 
@@ -43,7 +43,16 @@ def _softmax(node, x, exponentials, reciprocals):
     return np.clip(result, 0, 32767).astype(np.int16)
 
 
-RECORDS = {
-    "LookedUpInt16": Operator(_looked_up, Inference(same_shape, always(np.int16)), NumPyOnly(_WHY), None),
-    "SoftmaxInt16": Operator(_softmax, Inference(same_shape, always(np.int16)), NumPyOnly(_WHY), None),
-}
+def _by(compute, size):
+    """An operator that reads tables of so many values."""
+
+    def shape(node, x, *tables):
+        if x.dtype != np.int16 or any(t.shape != (size,) for t in tables):
+            shapes = [t.shape for t in tables]
+            raise ValueError(f"{x.dtype} and tables of shape {shapes}, but it takes int16 and tables of {size} values")
+        return x.shape
+
+    return Operator(compute, Inference(shape, always(np.int16)), NumPyOnly(_WHY), None)
+
+
+RECORDS = {"LookedUpInt16": _by(_looked_up, 65536), "SoftmaxInt16": _by(_softmax, 513)}

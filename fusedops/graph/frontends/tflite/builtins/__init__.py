@@ -10,6 +10,7 @@ from . import (
     flow_ops,
     image_ops,
     indexing_ops,
+    landmark_ops,
     matrix_ops,
     placement_ops,
     pointwise_ops,
@@ -30,6 +31,7 @@ FAMILIES = (
     complex_ops,
     flow_ops,
     custom_ops,
+    landmark_ops,
     random_ops,
     stable_ops,
 )
