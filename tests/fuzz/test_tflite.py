@@ -6,6 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 pytest.importorskip("tflite")
+from flatbuffers import flexbuffers
 
 import fusedops as fo
 from fuzzing import fuzz
@@ -57,7 +58,22 @@ def recurrent():
     yield single("SVDF", inputs, [Tensor((2, 2))], ("SVDFOptions", dict(Rank=2)))
 
 
-FILES = [subgraphs(), *recurrent()] * 4 + [single(*case[1:4], *case[5:]) for case in (*CASES, *QUANTIZED[::4])]
+def landmarks():
+    """MediaPipe's operators between landmarks and crops, and a function of int16 by its table."""
+    options = dict(subset_idxs=[0, 3, 4], left_rotation_idx=1, right_rotation_idx=2, target_rotation_radians=0.5,
+                   output_height=4, output_width=5, scale_x=1.5, scale_y=1.25)  # fmt: skip
+    x, matrix, custom = Tensor((1, 5, 3)), Tensor((1, 4, 4)), bytes(flexbuffers.Dumps(options))
+    yield single("Landmarks2TransformMatrix", [x], [matrix], None, custom)
+    yield single("TransformLandmarks", [x, matrix], [x], None, b"")
+    yield single("TransformTensorBilinear", [Tensor((1, 6, 7, 2)), matrix], [Tensor((1, 4, 5, 2))], None, custom)
+    for kind in ("TANH", "SOFTMAX"):
+        x, y = (Tensor((2, 9), np.int16, None, scale, 0) for scale in (2.0**-12, 2.0**-15))
+        yield single(kind, [x], [y], *[("SoftmaxOptions", dict(Beta=1.0))] * (kind == "SOFTMAX"))
+
+
+FILES = [subgraphs(), *recurrent(), *landmarks()] * 4 + [
+    single(*case[1:4], *case[5:]) for case in (*CASES, *QUANTIZED[::4])
+]
 
 
 @st.composite
