@@ -243,3 +243,9 @@ def test_functions_of_int16_have_litert_s_integers(kind, scale):
     run.set_tensor(run.get_input_details()[0]["index"], x)
     run.invoke()
     np.testing.assert_array_equal(fo.load_tflite(data)(x), run.get_tensor(run.get_output_details()[0]["index"]))
+
+
+def test_an_exponential_beyond_floats_is_the_largest():
+    tensors = [Tensor((1, 3), np.int16, None, scale, 0) for scale in (1.0, 1.0)]
+    model = fo.load_tflite(single("EXP", tensors[:1], tensors[1:]))
+    np.testing.assert_array_equal(model(np.array([[-32768, 2000, 32767]], np.int16)), [[0, 32767, 32767]])

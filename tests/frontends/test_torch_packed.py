@@ -1,5 +1,7 @@
 """Packed sequences in modules that from_torch loads: rows of padded steps, with their lengths as an input."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from fusedops.graph.frontends.torch import rnn_ops
+from fusedops.graph.frontends.torch.packed_ops import padded
 
 LENGTHS = [3, 6, 2], [5, 5, 1, 9], [1], [7, 7]
 
@@ -72,7 +77,21 @@ def test_other_batch_sizes_are_refused():
         fo.from_torch(Counts(), (torch.ones(3, 2, 4), torch.tensor([3, 2])))
 
 
-def test_torch_packs_as_before():
+def _packs():
     packed = pack_padded_sequence(torch.ones(3, 2, 4), torch.tensor([3, 2]))
-    assert packed.data.shape == (5, 4) and packed.batch_sizes.tolist() == [2, 2, 1]
-    assert "get_expected_hidden_size" not in vars(nn.LSTM)
+    y, _ = pad_packed_sequence(nn.GRU(4, 5)(packed)[0])
+    return packed.data.shape == (5, 4) and packed.batch_sizes.tolist() == [2, 2, 1] and y.shape == (3, 2, 5)
+
+
+def test_torch_packs_as_before():
+    assert _packs() and not {"_pack_padded_sequence", "_pad_packed_sequence"} & set(vars(torch._VF))
+
+
+def test_another_thread_packs_as_before():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(_packs()))
+    with rnn_ops.whole(torch), padded(torch):
+        thread.start()
+        thread.join()
+        assert isinstance(pack_padded_sequence(torch.ones(3, 2, 4), torch.tensor([3, 2])).batch_sizes, rnn_ops.Lengths)
+    assert found == [True]

@@ -4,14 +4,19 @@ of networks take them: how many rows a packed one has only a call knows."""
 import contextlib
 from functools import cache
 
-from .rnn_ops import Lengths
+from .rnn_ops import Lengths, is_whole
 
 
 @contextlib.contextmanager
 def padded(torch):
-    """While this lasts what torch.nn.utils.rnn packs is rows of all steps, one after another."""
+    """While this lasts, what torch.nn.utils.rnn packs in this thread is rows of all steps, one after another; it is
+    within `whole`."""
     functions, base = torch._VF, torch.nn.RNNBase
-    expected = base.get_expected_hidden_size
+    packs, pads, expected = (
+        functions._pack_padded_sequence,
+        functions._pad_packed_sequence,
+        base.get_expected_hidden_size,
+    )
 
     def without_asking(self, x, batch_sizes):
         """The expected shape of states; int() of an open size would fix it."""
@@ -20,10 +25,13 @@ def padded(torch):
         layers = self.num_layers * (1 + self.bidirectional)
         return layers, batch_sizes[0], self.proj_size or self.hidden_size
 
-    def pad(data, lengths, batch_first, value, steps):
-        return _padded(torch, data, lengths, batch_first, value, steps)
+    def pack(x, lengths, batch_first):
+        return (_packed if is_whole() else packs)(x, lengths, batch_first)
 
-    functions._pack_padded_sequence, functions._pad_packed_sequence = _packed, pad
+    def pad(data, lengths, *rest):
+        return _padded(torch, data, lengths, *rest) if isinstance(lengths, Lengths) else pads(data, lengths, *rest)
+
+    functions._pack_padded_sequence, functions._pad_packed_sequence = pack, pad
     base.get_expected_hidden_size = without_asking
     try:
         yield

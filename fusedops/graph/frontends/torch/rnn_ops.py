@@ -56,6 +56,11 @@ def whole(torch):
         _NOW.whole = before
 
 
+def is_whole():
+    """Whether this thread's layers are."""
+    return _NOW.whole
+
+
 def _install(torch):
     """Puts functions that ask whether layers are whole into torch._VF, for good: each call of a compiled graph checks
     that what it was made with is still there."""

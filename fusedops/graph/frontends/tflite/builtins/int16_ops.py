@@ -92,11 +92,12 @@ def _table(x_scale, x_zero, y_scale, y_zero, function, real=np.float32):
         return function(points.astype(np.float64)).astype(real) * steps
 
     points = low + np.arange(512, dtype=real) * step
-    here, middle = _round(at(points)), _round(at(points + step / real(2)))
-    following = at(low + np.arange(1, 513, dtype=real) * step)
-    error = _round((following + here) / real(2)) - middle
-    values = np.append(here - _round(error / real(2)), _round(at(np.array([high]))))
-    return np.clip(values, -32768, 32767).astype(np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        here, middle = _round(at(points)), _round(at(points + step / real(2)))
+        following = at(low + np.arange(1, 513, dtype=real) * step)
+        error = _round((following + here) / real(2)) - middle
+        values = np.append(here - _round(error / real(2)), _round(at(np.array([high]))))
+    return np.clip(np.nan_to_num(values, nan=np.inf), -32768, 32767).astype(np.int64)
 
 
 def exponential(r, op):
