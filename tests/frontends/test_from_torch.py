@@ -1065,20 +1065,10 @@ def test_a_warning_of_a_package_whose_name_begins_with_torch(monkeypatch):
     assert {os.path.basename(w.filename) for w in caught} == {"neighbour.py"}
 
 
-class Packed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rnn = nn.LSTM(8, 6, batch_first=True)
-
-    def forward(self, x, lengths):
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        return nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0]
-
-
 def test_a_size_that_values_decide():
-    """As many steps come out as the longest sequence has: a trace keeps those of the example."""
+    """As many rows come out as a value says: a trace keeps those of the example."""
     with pytest.raises(ValueError, match=r"result 0 has shape|decides in Python by a value|cannot export"):
-        fo.from_torch(Packed(), (randn(2, 5, 8), torch.tensor([5, 3])))
+        fo.from_torch(Called(lambda x, n: x[: int(n.max())]), (randn(6, 5), torch.tensor([5, 3])))
 
 
 def test_export_prints_nothing(capfd):
