@@ -332,6 +332,15 @@ def test_cycles_and_missing_tensors():
         fo.load_tflite(write(*calls, Graph([x, x], [Op("TANH", [0], [1])], [0], [1])))
 
 
+def test_constants_without_elements():
+    """Files keep nothing of them: a scalar's shape, and a window of no axes."""
+    none, x = constant(np.zeros(0, INT)), np.array([3], F)
+    assert fo.load_tflite(single("RESHAPE", [Tensor((1,)), none], [Tensor(())]))(x) == 3
+    window, options = constant(np.zeros(0, np.int64)), ("ReduceWindowOptions", dict(ReduceFunction=1))
+    inputs = [Tensor(()), constant(np.array(2, F)), window, window, window]
+    assert fo.load_tflite(single("REDUCE_WINDOW", inputs, [Tensor(())], options))(F(3)) == 5
+
+
 def test_errors_name_the_operator():
     w = constant(np.zeros((4, 5), F))
     with pytest.raises(ValueError, match="FULLY_CONNECTED|Gemm|Reshape"):

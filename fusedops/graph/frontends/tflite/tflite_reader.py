@@ -199,8 +199,11 @@ class TfliteReader(GraphBuilder):
             return None
         if i not in self.scope:
             tensor = graph.tensors[i]
-            if tensor.data is not None:
-                self.scope[i] = Held(tensor, self.constant(tensor.name, tensor.data, tensor.data.dtype))
+            data, empty = tensor.data, min(tensor.shape or (1,)) == 0
+            if data is None and empty and tensor.dtype is not None:  # files keep nothing of it
+                data = np.zeros(tensor.shape, tensor.dtype)
+            if data is not None:
+                self.scope[i] = Held(tensor, self.constant(tensor.name, data, data.dtype))
             elif tensor.variable:
                 self.scope[i] = self.variable(tensor, i)
             else:
