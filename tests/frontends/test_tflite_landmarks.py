@@ -1,5 +1,7 @@
 """MediaPipe's operators between landmarks and crops of images, against their formulas pixel by pixel."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -87,6 +89,17 @@ def test_pixels_of_a_crop(angle):
             want[row, column] = _pixel(x[0].astype(float), u, v)
     assert (want == 0).all(2).any() and (want != 0).all(2).any()
     np.testing.assert_allclose(model(x, m)[0], want, rtol=1e-4, atol=1e-4)
+
+
+def test_damaged_options():
+    """No assertion of the package that reads tables of names gets out."""
+    x, options = Tensor((1, 10, 3)), bytearray(flexbuffers.Dumps(OPTIONS))
+    for at in range(len(options)):
+        for value in (0, 255):
+            damaged = bytes(options[:at]) + bytes([value]) + bytes(options[at + 1 :])
+            model = single("Landmarks2TransformMatrix", [x], [Tensor((1, 4, 4))], None, damaged)
+            with contextlib.suppress(ValueError):
+                fo.load_tflite(model)
 
 
 WRONG = {

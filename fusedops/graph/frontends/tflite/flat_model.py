@@ -23,7 +23,7 @@ _LATER = {19: "INT2", 20: "UINT4"}  # types that the schema of the tflite packag
 _PACKED = {"INT4": 4, "INT2": 2, "UINT4": 4}  # bits of an element, of which the first is in the lowest ones
 _BLOCKWISE = 2  # the number of BlockwiseQuantization, which that schema does not have either
 QUANTIZED = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16)
-DAMAGE = (struct.error, ValueError, IndexError, TypeError, AttributeError, KeyError, OverflowError, RecursionError)
+DAMAGE = (struct.error, ValueError, IndexError, TypeError, AttributeError, KeyError, ArithmeticError, RecursionError)
 
 
 def import_tflite():
@@ -38,7 +38,10 @@ def table_of(options):
     """The options of a custom operator that are a table of names, as a dict."""
     from flatbuffers import flexbuffers
 
-    found = flexbuffers.Loads(options)
+    try:
+        found = flexbuffers.Loads(options)
+    except AssertionError:
+        raise ValueError("they are damaged") from None
     if not isinstance(found, dict):
         raise TypeError("they are no table of names")
     return found
