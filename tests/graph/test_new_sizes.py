@@ -226,3 +226,15 @@ def test_numbers_that_decide_on_shapes_may_be_more_or_fewer():
     model, x = fo.load_onnx(parse_model(text).SerializeToString()), w(9, 4)
     for lengths in (3, 5, 2), (1, 2, 4), (7, 7, 7), (3, 2), (6, 1, 2, 2), (4,):
         np.testing.assert_array_equal(model(x, np.array(lengths)), np.maximum(x[: max(lengths)], 0))
+
+
+@pytest.mark.parametrize("repeats", [(0, 2), (2, 0), (0, 0), (1, 2), (2, 1)])
+def test_tiles_of_any_number(repeats):
+    """None of them writes nothing: a copy of the input would end behind the result."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> net (float[a, 3] x) => (float[m, k] y) { y = Tile(x, r) }"""
+    graph = parse_model(text)
+    graph.graph.initializer.append(numpy_helper.from_array(np.array(repeats), "r"))
+    model = fo.load_onnx(graph.SerializeToString())
+    for n in 2, 5, 4:
+        x = w(n, 3)
+        np.testing.assert_array_equal(model(x), np.tile(x, repeats))

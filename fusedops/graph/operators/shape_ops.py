@@ -244,7 +244,7 @@ def _lower_tile(p: LoweringContext, node):
     """One copy from a view that repeats axes by a distance of 0."""
     x, y = p.at(node.inputs[0]), p.result(node.output)
     pairs = [(r, 0, n, s) for r, n, s in zip(p.data(node.inputs[1]).tolist(), x.shape, x.strides, strict=True)]
-    axes = [axis for r, zero, n, s in pairs for axis in ([(r, zero)] if r > 1 else []) + [(n, s)]]
+    axes = [axis for r, zero, n, s in pairs for axis in ([(r, zero)] if r != 1 else []) + [(n, s)]]
     p.copy(
         node,
         x._replace(shape=tuple(n for n, _ in axes), strides=tuple(s for _, s in axes)),
