@@ -379,7 +379,7 @@ typedef struct {
 } fo_qpool_args;
 fo_status fo_qpool(const fo_qpool_args *args);
 
-/* y[n,c,h,w] = x[n, c, h0[h], w0[w]] of images of bytes whose channels are neighbours. */
+/* y[n,c,h,w] = x[n, c, h0[h], w0[w]] of images of int8 whose channels are neighbours. */
 fo_status fo_nearest(const fo_resize_args *args);
 
 /* y[n,h,p,:] = past[n,h,p,:] for p < begins[n], x[n,h,p - begins[n],:] for the t rows behind, 0 for all others of

@@ -1,6 +1,6 @@
 /* Convolutions of int8 and bfloat16 over bands of an image, where fo_qbands says so. */
-#ifndef FO_CONV_BANDS_H
-#define FO_CONV_BANDS_H
+#ifndef FO_CONV_QBANDS_H
+#define FO_CONV_QBANDS_H
 
 #include "../net/qgemm.h"
 

@@ -54,7 +54,7 @@ fo_status fo_rounded_prepare(fo_prepared_conv2d *call) {
     const fo_qextent in = {z->n, s->ic, z->ih, z->iw}, out = {z->n, s->oc, z->oh, z->ow};
     rounded_state *state = fo_call_prepare(call, sizeof *state, 0);
     if (!state) return FO_NO_MEMORY;
-    *state = (rounded_state){fo_active_bytes(), room_of(in, true), room_of(out, l->types.residual == FO_BF16),
+    *state = (rounded_state){fo_active_qkernels(), room_of(in, true), room_of(out, l->types.residual == FO_BF16),
                              room_of(out, l->types.y == FO_BF16)};
     call->kernel = call->inner[0]->kernel, call->work = call->inner[0]->work, call->threads = call->inner[0]->threads;
     call->scratch = state->x.narrow + state->x.wide + state->r.narrow + state->r.wide + state->y.narrow +

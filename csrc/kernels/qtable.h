@@ -3,8 +3,8 @@
  *
  * real = scale * (q - zero_point). Inside, bytes are uint8, or int8 where the set's dot product takes those
  * (is_signed): x ^ flip. */
-#ifndef FO_BYTES_H
-#define FO_BYTES_H
+#ifndef FO_KERNELS_QTABLE_H
+#define FO_KERNELS_QTABLE_H
 
 #include "table.h"
 #include "../quantized.h"

@@ -9,12 +9,12 @@
 #include "../fusedops.h"
 #include "machine.h"
 
-/* A set, and its kernels of bytes: `dots` where the processor has the dot product that they take, `bf16` where it has
+/* A set, and its kernels of int8: `dots` where the processor has the dot product that they take, `bf16` where it has
  * that of bfloat16, too, and `tiles` where it also has tiles. */
 typedef struct {
     const fo_kernels *kernels;
     bool (*available)(void);
-    const fo_qkernels *bytes, *dots, *bf16, *tiles;
+    const fo_qkernels *qkn, *dots, *bf16, *tiles;
     bool (*has_dots)(void), (*has_bf16)(void);
 } isa_entry;
 
@@ -93,9 +93,9 @@ int fo_get_isa(void) {
 
 const fo_kernels *fo_active(void) { return isas[fo_get_isa()].kernels; }
 
-const fo_qkernels *fo_active_bytes(void) {
+const fo_qkernels *fo_active_qkernels(void) {
     const isa_entry *set = &isas[fo_get_isa()];
-    if (!set->dots || !fo_dot_product() || !set->has_dots()) return set->bytes;
+    if (!set->dots || !fo_dot_product() || !set->has_dots()) return set->qkn;
     if (!set->bf16 || !set->has_bf16()) return set->dots;
     return set->tiles && fo_uses_amx() && fo_has_amx() ? set->tiles : set->bf16;
 }

@@ -64,7 +64,7 @@ static bool tells_avx512_bf16(void) {
 static bool asks_for_amx(void) { return true; }
 #elif defined(__x86_64__) && defined(__linux__)
 static bool asks_for_amx(void) {
-    enum { FEATURES = 7, AMX = 3 << 24 | 1 << 22 /* tiles, and their products of bytes and of bfloat16 */ };
+    enum { FEATURES = 7, AMX = 3 << 24 | 1 << 22 /* tiles, and their products of int8 and of bfloat16 */ };
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     unsigned a, b, c, d;
     return __get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) && (d & AMX) == AMX &&

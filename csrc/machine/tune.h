@@ -210,7 +210,7 @@ static const struct {
 /* ---- int8 or float32 (net/layer_cost.c) ---- */
 
 /* Times in multiply-adds of float32 at the speed that costs of convolutions count with. Measured on 37 shapes in one
- * run (Zen 5: AVX-512 and AVX2 with dot products of bytes, AVX2 without): a product in int8 3.1 to 4.1 times as fast
+ * run (Zen 5: AVX-512 and AVX2 with dot products of int8, AVX2 without): a product in int8 3.1 to 4.1 times as fast
  * with dot products and 0.9 to 1.3 without; a row of a patch 3 to 10 ns; a depthwise result 0.1 to 0.3 ns. With tiles
  * of bytes a product is 2 to 3.6 times as fast as with dot products (Sapphire Rapids). */
 typedef struct {

@@ -16,8 +16,8 @@ static const fo_int8_costs *costs_of(fo_dtype type) {
                                   : &fo_costs_of_multiply_add;
 }
 
-bool fo_has_dot_product(void) { return fo_active_bytes()->phases == 1; }
-bool fo_multiplies_by_amx(void) { return fo_active_bytes()->tiles; }
+bool fo_has_dot_product(void) { return fo_active_qkernels()->phases == 1; }
+bool fo_multiplies_by_amx(void) { return fo_active_qkernels()->tiles; }
 
 double fo_convert_nanoseconds(ptrdiff_t elements) {
     return nanoseconds(costs_of(FO_S8)->start + costs_of(FO_S8)->convert * (double)elements);
@@ -32,7 +32,7 @@ double fo_linear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
 
 /* Rows times n columns, of which vectors have some more; a weight takes as long as some rows. */
 static double products(fo_dtype type, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
-    const fo_qkernels *kn = fo_active_bytes();
+    const fo_qkernels *kn = fo_active_qkernels();
     const fo_int8_costs *p = costs_of(type);
     const double columns = (double)round_up(n, kn->vl), steps = (double)round_up(k, type == FO_S8 ? 4 * kn->phases : 2);
     const double rows = (double)m * p->step;
@@ -49,7 +49,7 @@ double fo_bf16_linear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
 
 static double dense_nanoseconds(fo_dtype type, const fo_conv2d_shape *s, const fo_conv2d_size *z) {
     const ptrdiff_t c = fo_qchannels(s), taps = s->kh * s->kw, pixels = z->n * z->oh * z->ow;
-    const bool bands = fo_qbands(fo_active_bytes(), type, s, z->ow);
+    const bool bands = fo_qbands(fo_active_qkernels(), type, s, z->ow);
     const fo_int8_costs *p = costs_of(type);
     /* rows of windows that are copied, a group at a time; bands of an image have none, but what a group takes */
     const ptrdiff_t rows = bands ? s->groups > 1 : taps > 1 || s->sh * s->sw > 1 ? s->kh : 0;
@@ -61,7 +61,7 @@ static double dense_nanoseconds(fo_dtype type, const fo_conv2d_shape *s, const f
 double fo_qconv2d_nanoseconds(const fo_conv2d_shape *s, const fo_conv2d_size *z) {
     const fo_int8_costs *p = costs_of(FO_S8);
     if (!fo_qdepthwise(s)) return dense_nanoseconds(FO_S8, s, z);
-    const double results = (double)(z->n * z->oh * z->ow * round_up(s->oc, fo_active_bytes()->vl));
+    const double results = (double)(z->n * z->oh * z->ow * round_up(s->oc, fo_active_qkernels()->vl));
     const double quads = (double)(div_up(s->kh, 4) * s->kw * s->sw);
     const double curve = fo_in_registers(&s->act) ? 0 : p->curve;
     return nanoseconds(p->start + results * (p->depthwise + p->quad * quads + curve));

@@ -172,7 +172,7 @@ static void *channels(const fo_qplan *plan, bool *failed) {
 /* What has an element a channel, of a plan whose sizes are known; false where memory is short. */
 static bool make_channels(fo_qplan *plan, const fo_quantized *q) {
     bool failed = false;
-    plan->kn = fo_active_bytes(), plan->columns = round_up(plan->n, plan->kn->vl);
+    plan->kn = fo_active_qkernels(), plan->columns = round_up(plan->n, plan->kn->vl);
     plan->x = q->x, plan->product = q->product, plan->residual = q->residual, plan->y = q->y, plan->act = q->act;
     plan->scale = channels(plan, &failed), plan->bias = channels(plan, &failed);
     plan->sums = channels(plan, &failed);

@@ -1,7 +1,7 @@
 /* Products of int8 and of bfloat16: packed weights, what sums start with and become, and the cut of C among threads.
  * Layers say where rows of A come from. */
-#ifndef FO_NET_BYTES_H
-#define FO_NET_BYTES_H
+#ifndef FO_NET_QGEMM_H
+#define FO_NET_QGEMM_H
 
 #include "../kernels/qtable.h"
 

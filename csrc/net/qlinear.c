@@ -37,7 +37,7 @@ fo_qlinear *fo_qlinear_create_bf16(ptrdiff_t n, ptrdiff_t k, const fo_weights *w
         made =
             fo_qplan_make(&plan->products, FO_BF16, 1, n, k, rounded, k, 1, &(fo_quantized){.bias = bias, .act = act});
     } else if (rounded) {
-        plan->products.n = n, plan->products.k = k, plan->products.kn = fo_active_bytes();
+        plan->products.n = n, plan->products.k = k, plan->products.kn = fo_active_qkernels();
         made = (plan->wide = fo_linear_create(n, k, &(fo_weights){rounded, FO_BF16}, k, 1, bias, act));
     }
     fo_free(rounded);
@@ -54,7 +54,7 @@ fo_qlinear *fo_qlinear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_blockwise 
     return NULL;
 }
 
-bool fo_has_bf16(void) { return fo_active_bytes()->gemm_bf16; }
+bool fo_has_bf16(void) { return fo_active_qkernels()->gemm_bf16; }
 
 const char *fo_qlinear_isa(const fo_qlinear *plan) {
     return plan->wide ? fo_linear_isa(plan->wide) : plan->products.kn->name;

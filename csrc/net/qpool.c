@@ -62,7 +62,7 @@ static void pair_piece(void *context, ptrdiff_t task, int thread) {
     p.n = place_of(job, task, offset);
     p.y = (uint8_t *)a->y + offset[0], p.a = (const uint8_t *)a->a + offset[1], p.b = (const uint8_t *)a->b + offset[2];
     p.b_first = (*p.b ^ p.b_flip) - p.b_zero;
-    fo_active_bytes()->pair(&p);
+    fo_active_qkernels()->pair(&p);
 }
 
 fo_status fo_qbinary(const fo_qbinary_args *a) {
@@ -154,7 +154,7 @@ static void qpool_row(void *context, ptrdiff_t task, int thread) {
 
 fo_status fo_qpool(const fo_qpool_args *a) {
     const fo_pool_args *p = &a->pool;
-    qpool_job job = {.a = a, .kn = fo_active_bytes()};
+    qpool_job job = {.a = a, .kn = fo_active_qkernels()};
     const ptrdiff_t width = max_(p->left + p->iw, (p->ow - 1) * p->sw + (p->kw - 1) * p->dw + 1);
     const int threads = fo_threads_for(0.05 * (double)(p->n * p->oh * p->ow * p->c * p->kh * p->kw));
     job.bytes = p->kind == FO_POOL_MAX ? round_up(width * p->c, 64) + round_up(p->c, 64) : 4 * round_up(p->c, 64);

@@ -31,7 +31,7 @@ static void convert_piece(void *context, ptrdiff_t task, int thread) {
 
 static void convert(ptrdiff_t rows, conversion c) {
     if (!rows || !c.n) return;
-    c.kn = fo_active_bytes();
+    c.kn = fo_active_qkernels();
     c.piece = min_(c.n, FO_COPY_BYTES / (ptrdiff_t)sizeof(float)), c.pieces = div_up(c.n, c.piece);
     fo_parallel_for(rows * c.pieces, fo_threads_for(0.1 * (double)(rows * c.n)), convert_piece, &c);
 }
@@ -135,12 +135,12 @@ static void requantize_piece(void *context, ptrdiff_t task, int thread) {
 }
 
 static void requantize_by(fo_qrange range, requantizing *r) {
-    r->kn = fo_active_bytes(), r->piece = FO_COPY_BYTES / 4, r->range = range;
+    r->kn = fo_active_qkernels(), r->piece = FO_COPY_BYTES / 4, r->range = range;
     fo_parallel_for(div_up(r->n, r->piece), fo_threads_for(0.2 * (double)r->n), requantize_piece, r);
 }
 
 static bool requantize(requantizing *r) {
-    const fo_qkernels *kn = fo_active_bytes();
+    const fo_qkernels *kn = fo_active_qkernels();
     const ptrdiff_t piece = FO_COPY_BYTES / 4, whole = r->n / piece;
     float all[2] = {0, 0}, rest[2];
     if (!range_of(kn, whole, piece, r->x, piece, all)) return false;

@@ -4,10 +4,10 @@
 
 #include "rounded_product.h"
 
-void fo_round(const fo_qkernels *bytes, ptrdiff_t k, const float *x, void *row, ptrdiff_t first, ptrdiff_t n) {
-    if (bytes->gemm_bf16) {
+void fo_round(const fo_qkernels *qkn, ptrdiff_t k, const float *x, void *row, ptrdiff_t first, ptrdiff_t n) {
+    if (qkn->gemm_bf16) {
         uint16_t *to = (uint16_t *)row + first;
-        bytes->narrow(n, x, to);
+        qkn->narrow(n, x, to);
         if (k % 2 && first + n == k) to[n] = 0;
         return;
     }
@@ -15,7 +15,7 @@ void fo_round(const fo_qkernels *bytes, ptrdiff_t k, const float *x, void *row, 
     float *to = (float *)row + first;
     for (ptrdiff_t i = 0, some; i < n; i += some) {
         some = min_(n - i, (ptrdiff_t)(sizeof narrow / sizeof *narrow));
-        bytes->narrow(some, x + i, narrow);
+        qkn->narrow(some, x + i, narrow);
         fo_active()->widen(some, FO_BF16, narrow, to + i);
     }
 }
@@ -23,7 +23,7 @@ void fo_round(const fo_qkernels *bytes, ptrdiff_t k, const float *x, void *row, 
 bool fo_rounded_weights_make(fo_rounded_weights *to, ptrdiff_t n, ptrdiff_t k, const uint16_t *w, const float *bias) {
     const fo_kernels *kn = fo_active();
     bool failed = false;
-    *to = (fo_rounded_weights){.kn = kn, .n = n, .k = k, .narrow.kn = fo_active_bytes()};
+    *to = (fo_rounded_weights){.kn = kn, .n = n, .k = k, .narrow.kn = fo_active_qkernels()};
     if (to->narrow.kn->gemm_bf16)
         return fo_qplan_make(&to->narrow, FO_BF16, 1, n, k, w, k, 1, &(fo_quantized){.bias = bias});
     to->bias = fo_copy(bias, n, &failed);
@@ -38,9 +38,9 @@ void fo_rounded_weights_free(fo_rounded_weights *w) {
     fo_free(w->bias);
 }
 
-void fo_rounded_gemm(const fo_qkernels *bytes, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, fo_rounded_rows a,
+void fo_rounded_gemm(const fo_qkernels *qkn, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, fo_rounded_rows a,
                      const void *panels, const float *bias, float *c, ptrdiff_t ldc) {
-    bytes->gemm_bf16(
+    qkn->gemm_bf16(
         &(fo_qgemm_args){.m = m,
                          .n = n,
                          .k = div_up(k, 2),

@@ -17,13 +17,13 @@ typedef struct {
 } fo_rounded_rows;
 
 /* Bytes of a row of k operands, up to four each; rows far apart would share few sets of the first-level cache. */
-static inline ptrdiff_t fo_rounded_bytes(const fo_qkernels *bytes, ptrdiff_t k) {
+static inline ptrdiff_t fo_rounded_bytes(const fo_qkernels *qkn, ptrdiff_t k) {
     const ptrdiff_t narrow = round_up(2 * k, 4), far = FO_SHARED_SETS_FLOATS * (ptrdiff_t)sizeof(float);
-    return !bytes->gemm_bf16 ? 4 * k : k && narrow % far == 0 ? narrow + 64 : narrow;
+    return !qkn->gemm_bf16 ? 4 * k : k && narrow % far == 0 ? narrow + 64 : narrow;
 }
 
 /* Elements first .. first + n - 1 of a row of k, from x on. Where the row is of floats, it may be x's. */
-void fo_round(const fo_qkernels *bytes, ptrdiff_t k, const float *x, void *row, ptrdiff_t first, ptrdiff_t n);
+void fo_round(const fo_qkernels *qkn, ptrdiff_t k, const float *x, void *row, ptrdiff_t first, ptrdiff_t n);
 
 /* Weights that are packed: n columns of k steps, and a bias. */
 typedef struct {
@@ -46,7 +46,7 @@ void fo_rounded_weights_product(const fo_rounded_weights *w, ptrdiff_t m, fo_rou
                                 float *c, ptrdiff_t ldc);
 
 /* C = A B of panels of bfloat16: n columns of k steps, and a bias, zeros or more, in whole vectors. */
-void fo_rounded_gemm(const fo_qkernels *bytes, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, fo_rounded_rows a,
+void fo_rounded_gemm(const fo_qkernels *qkn, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, fo_rounded_rows a,
                      const void *panels, const float *bias, float *c, ptrdiff_t ldc);
 
 #endif

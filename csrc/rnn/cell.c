@@ -176,14 +176,14 @@ static void run_cell(void *context, int member, int members) {
 
 /* Lets x and h be rounded rows from `at` on, and results between behind them. */
 static void round_operands(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io, char *at, fo_cell_rows *rows) {
-    const fo_qkernels *bytes = fo_cell_rounding(cell);
+    const fo_qkernels *qkn = fo_cell_rounding(cell);
     const ptrdiff_t inputs = cell->s.inputs, outputs = cell->s.outputs;
-    *rows = (fo_cell_rows){.x = {at, fo_rounded_bytes(bytes, inputs)}};
-    rows->h = (fo_rounded_rows){at + batch * rows->x.ld, fo_rounded_bytes(bytes, outputs)};
-    rows->between = (fo_rounded_rows){rows->h.at + batch * rows->h.ld, fo_rounded_bytes(bytes, cell->s.hidden)};
+    *rows = (fo_cell_rows){.x = {at, fo_rounded_bytes(qkn, inputs)}};
+    rows->h = (fo_rounded_rows){at + batch * rows->x.ld, fo_rounded_bytes(qkn, outputs)};
+    rows->between = (fo_rounded_rows){rows->h.at + batch * rows->h.ld, fo_rounded_bytes(qkn, cell->s.hidden)};
     for (ptrdiff_t i = 0; i < batch; i++) {
-        fo_round(bytes, inputs, io->x + i * io->ldx, rows->x.at + i * rows->x.ld, 0, inputs);
-        fo_round(bytes, outputs, io->h + i * io->ldh, rows->h.at + i * rows->h.ld, 0, outputs);
+        fo_round(qkn, inputs, io->x + i * io->ldx, rows->x.at + i * rows->x.ld, 0, inputs);
+        fo_round(qkn, outputs, io->h + i * io->ldh, rows->h.at + i * rows->h.ld, 0, outputs);
     }
 }
 

@@ -1,2 +1,2 @@
-/* AVX2 with AVX-VNNI, of which kernels of bytes alone make use. */
+/* AVX2 with AVX-VNNI, of which kernels of int8 alone make use. */
 #include "avx2.h"

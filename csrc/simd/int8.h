@@ -48,8 +48,8 @@
  *   v_dot_lane(sum, a, w, lane)        sum += the products of four bytes of a, those of a lane (a literal), and of each
  *                                      lane's of w; not on all sets
  */
-#ifndef FO_SIMD_BYTES_H
-#define FO_SIMD_BYTES_H
+#ifndef FO_SIMD_INT8_H
+#define FO_SIMD_INT8_H
 
 #define FO_Q_VOCABULARY_(set) FO_STRING(set##_int8.h)
 #define FO_Q_VOCABULARY(set) FO_Q_VOCABULARY_(set)

@@ -1,2 +1,2 @@
-/* Advanced SIMD with the dot product, of which kernels of bytes alone make use. */
+/* Advanced SIMD with the dot product, of which kernels of int8 alone make use. */
 #include "neon.h"

@@ -48,7 +48,7 @@ def _short(w):
     steps = w[:1].size
     if steps > _core.Q_STEPS:
         raise ValueError(
-            f"w has shape {w.shape}: sums of {steps} products of bytes do not fit 32 bits, at most {_core.Q_STEPS} do"
+            f"w has shape {w.shape}: sums of {steps} products of int8 do not fit 32 bits, at most {_core.Q_STEPS} do"
         )
     return w
 

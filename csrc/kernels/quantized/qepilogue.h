@@ -39,7 +39,7 @@ INLINE vf eb_twice(vi sum, vf scale, vf lacks, vf nudge, const bool longer) {
 /* Floats in units of y's scale as integers, less zero; NaN becomes the lowest. */
 INLINE vi eb_round(const eb_bounds *b, vf y) { return v_to_int(v_min(v_max(y, b->lo), b->hi)); }
 
-/* The sum of two tensors of bytes, less their zero points: each product is rounded, so their order does not matter. */
+/* The sum of two tensors of int8, less their zero points: each product is rounded, so their order does not matter. */
 INLINE vf eb_sum(vf a, vf a_scale, vf b, vf b_scale) { return v_add(v_mul(a, a_scale), v_mul(b, b_scale)); }
 
 /* Plus the residual's elements at r, of which n count. What is rounded before has the integers of a layer that stores

@@ -12,7 +12,7 @@ def dot_product():
 
 
 def has_dot_product():
-    """Whether kernels of bytes have a dot product."""
+    """Whether kernels of int8 have a dot product."""
     return fo_has_dot_product()
 
 
@@ -27,7 +27,7 @@ def uses_amx():
 
 
 def has_amx():
-    """Whether kernels of bytes have tiles."""
+    """Whether kernels of int8 have tiles."""
     return fo_multiplies_by_amx()
 
 

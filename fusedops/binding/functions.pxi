@@ -2,7 +2,7 @@
 # _core.pyx.
 #
 # Each checks its arguments, takes `out` where kernels can write there or a new array, and makes one C call; `delivered`
-# ends it. Shapes and options that follow from one another are the business of functional.py.
+# ends it. Shapes and options that follow from one another are the business of functional/.
 
 # ---- results: for every call that takes `out`
 

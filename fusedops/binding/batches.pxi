@@ -1,5 +1,5 @@
 # Activations, batch norm, batches of products and rows of a table, as functions. Included by _core.pyx behind
-# _functions.pxi, which says how each of them takes its arrays.
+# functions.pxi, which says how each of them takes its arrays.
 
 # ---- element by element
 
