@@ -122,9 +122,9 @@ typedef struct {
 void fo_sample(const fo_sample_args *args);
 
 /* y[n,:,i,j] = x[n] (c,h,w) between its pixels, at row and column (places(n,i,j) + before) * scale + shift of either
- * axis: the nearest pixel, or the sum over 2 or 4 pixels along each axis. What lies beyond the image is 0, its nearest pixel, or
- * reflected at low and high. A place that is NaN is beyond. Channels are neighbours in x and y. FO_OUTSIDE: there are
- * no pixels. */
+ * axis: the nearest pixel, or the sum over 2 or 4 pixels along each axis. What lies beyond the image is 0, its nearest
+ * pixel, or reflected at low and high. A place that is NaN is beyond. Channels are neighbours in x and y. FO_OUTSIDE:
+ * there are no pixels. */
 #define FO_EACH_BEYOND(X) X(BEYOND_ZEROS, "zeros") X(BEYOND_BORDER, "border") X(BEYOND_REFLECTION, "reflection")
 typedef enum { FO_EACH_BEYOND(FO_MEMBER) } fo_beyond;
 #define FO_EACH_INTERPOLATION(X) X(BY_NEAREST, "nearest") X(BY_LINEAR, "linear") X(BY_CUBIC, "cubic")

@@ -285,8 +285,8 @@ cdef class Conv2dPlan(WindowPlan):
         -------
         dict of str to int
             "weights" are those that the layer was given; 1x1 kernels with ``layout="NHWC"`` keep panels of them alone,
-            of which rows are made again where they are asked for. An algorithm that reads them in another order, or multiplies
-            less often by sums of them, adds a form when the first image comes for which it is the fastest:
+            of which rows are made again where they are asked for. An algorithm that reads them in another order, or
+            multiplies less often by sums of them, adds a form when the first image comes for which it is the fastest:
             Winograd's weights of a 3x3 kernel are 1.8 (2x2 pixels), 4 or 7.1 (6x6) times as many, for 2.25, 4 or 5.1
             times fewer multiplications.
 

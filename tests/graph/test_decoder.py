@@ -132,7 +132,8 @@ def test_decoders_of_one_network_in_threads():
 
 def test_a_mask_is_ones_and_positions_count_on():
     text = """<ir_version: 8, opset_import: ["" : 17]>
-    net (float[batch, new] x, int64[batch, total] attention_mask, int64[batch, new] position_ids, float[batch, past] seen)
+    net (float[batch, new] x, int64[batch, total] attention_mask, int64[batch, new] position_ids,
+         float[batch, past] seen)
         => (int64[batch] sum, int64[batch, new] at, float[batch, total] all) {
         all = Concat<axis=1>(seen, x)  at = Identity(position_ids)
         one = Constant<value = int64[1] {1}>()  sum = ReduceSum<keepdims=0>(attention_mask, one) }"""

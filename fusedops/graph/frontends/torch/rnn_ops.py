@@ -116,8 +116,8 @@ def _operator(torch, name, function):
 
     schema = (
         "(Tensor x, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
-        f"bool bidirectional, bool batch_first, Tensor? lengths=None) -> (Tensor, Tensor{', Tensor' if several else ''})"
-    )
+        "bool bidirectional, bool batch_first, Tensor? lengths=None) -> "
+    ) + ("(Tensor, Tensor, Tensor)" if several else "(Tensor, Tensor)")
     operator = torch.library.custom_op(f"fusedops::{name}", run, mutates_args=(), schema=schema)
     operator.register_fake(shapes)
     return operator

@@ -32,8 +32,8 @@ def _looked_up(r, op, results):
 
 @cache
 def _sigmoid():
-    """65536 sigmoid(i / 24) for 0 to 255, each moved by half of the error of a line in the middle behind it; the last is
-    the end."""
+    """65536 sigmoid(i / 24) for 0 to 255, each moved by half of the error of a line in the middle behind it; the last
+    is the end."""
     here, middle, following = (65536 / (1 + np.exp(-(np.arange(256) + a) / 24)) for a in (0, 0.5, 1))
     table = np.rint(here - ((here + following) / 2 - middle) / 2).astype(np.int64)
     table[-1] = 65535
