@@ -226,9 +226,13 @@ INLINE void depthwise_end_sums(const qsegment *s, ptrdiff_t o, const vi sums[4])
     const fo_qepilogue *e = &d->ep;
     const ptrdiff_t pixel = (s->image * d->p.oh + s->h) * d->p.ow + s->w0 + o, at = pixel * d->ldc + s->c,
                     r = pixel * e->ldr + s->c;
+    enum { LANES = VL < 4 ? VL : 4 }; /* that stay together: fo_quad_channel */
     int32_t mixed[QUADS], ordered[QUADS];
-    UNROLL_FOR (int v = 0; v < 4; v++) v_istore(mixed + v * VL, sums[v]);
-    for (int l = 0; l < QUADS; l++) ordered[fo_quad_channel(l / VL, l % VL, VL)] = mixed[l];
+    UNROLL_FOR (int v = 0; v < 4; v++) {
+        v_istore(mixed + v * VL, sums[v]);
+        UNROLL_FOR (int l = 0; l < VL; l += LANES)
+            memcpy(ordered + 4 * l + LANES * v, mixed + v * VL + l, LANES * sizeof *mixed);
+    }
     const eb_sums args = {.e = e,
                           .type = FO_S8,
                           .sums = ordered,

@@ -131,29 +131,36 @@ typedef struct {
     ptrdiff_t ldc;
 } eb_sums;
 
-INLINE void eb_activated(const fo_act_kind kind, const eb_sums *s) {
-    const eb_bounds b = eb_start(s->e);
-    const ptrdiff_t size = fo_size(s->e->type);
-    for (ptrdiff_t i = 0; i < s->mr; i++)
-        for (ptrdiff_t j = 0; j < s->n; j += VL) {
-            vf y[EB_VECTORS] = {eb_vector(s->type, v_iload(s->sums + i * s->ldt + j), s->scale + j,
-                                          s->row_scale ? s->row_scale + i : NULL, s->bias + j,
-                                          s->nudge ? s->nudge + j : NULL, s->e->longer)};
-            if (s->r) y[0] = eb_residual(s->e, y[0], s->r, i * s->e->ldr + j, s->n - j);
-            y[0] = v_act(kind, y[0], s->e->act.p0, s->e->act.p1,
-                         kind == FO_PRELU ? v_load_tail(s->slopes + j, s->n - j) : v_zero());
-            void *c = (char *)s->c + (i * s->ldc + j) * size;
-            if (s->n - j >= VL)
-                eb_store(s->e, &b, 1, true, y, c, VL);
-            else
-                eb_store(s->e, &b, 1, false, y, c, s->n - j);
-        }
+/* Elements j .. j + n - 1 of row i, as floats behind their activation. */
+INLINE void eb_activated(const fo_act_kind kind, const eb_sums *s, ptrdiff_t i, ptrdiff_t j, ptrdiff_t n, float *to) {
+    for (const ptrdiff_t end = j + n; j < end; j += VL, to += VL) {
+        vf y =
+            eb_vector(s->type, v_iload(s->sums + i * s->ldt + j), s->scale + j, s->row_scale ? s->row_scale + i : NULL,
+                      s->bias + j, s->nudge ? s->nudge + j : NULL, s->e->longer);
+        if (s->r) y = eb_residual(s->e, y, s->r, i * s->e->ldr + j, s->n - j);
+        const vf slopes = kind == FO_PRELU ? v_load_tail(s->slopes + j, s->n - j) : v_zero();
+        v_store(to, v_act(kind, y, s->e->act.p0, s->e->act.p1, slopes));
+    }
 }
 
 /* Bounds of a clip are in eb_store. */
 static __attribute__((noinline)) void eb_rows(const eb_sums *s) {
+    enum { MOST = EB_VECTORS * VL };
     const fo_act_kind kind = s->e->clips ? FO_IDENTITY : s->e->act.kind;
-    WITH_ACTIVATION(kind, eb_activated(KIND, s));
+    const eb_bounds b = eb_start(s->e);
+    float some[MOST] = {0};
+    for (ptrdiff_t i = 0; i < s->mr; i++)
+        for (ptrdiff_t j = 0; j < s->n; j += MOST) {
+            const ptrdiff_t n = s->n - j < MOST ? s->n - j : MOST;
+            WITH_ACTIVATION(kind, eb_activated(KIND, s, i, j, n, some));
+            vf y[EB_VECTORS];
+            UNROLL_FOR (int v = 0; v < EB_VECTORS; v++) y[v] = v_load(some + v * VL);
+            void *c = (char *)s->c + (i * s->ldc + j) * fo_size(s->e->type);
+            if (n == MOST)
+                eb_store(s->e, &b, EB_VECTORS, true, y, c, n);
+            else
+                eb_store(s->e, &b, EB_VECTORS, false, y, c, n);
+        }
 }
 
 #endif

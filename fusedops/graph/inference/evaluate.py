@@ -7,10 +7,14 @@ from ..operators.qlinear import quantized, real, rounded
 from ..operators.registry import OPERATORS
 
 
-@np.errstate(all="ignore")  # as kernels, whose infinities and NaN are results
 def evaluate(node, inputs, residual=None, graphs=None):
     """The results of a node as a list of arrays: ``activation(op(inputs) + residual)``, in int8 where the node says
     so; ValueError where its inputs or attributes have none. `graphs` runs those inside the node; None: node by node."""
+    with np.errstate(all="ignore"):  # as kernels, whose infinities and NaN are results
+        return _evaluated(node, inputs, residual, graphs)
+
+
+def _evaluated(node, inputs, residual, graphs):
     record = OPERATORS[node.op]
     try:
         results = (
