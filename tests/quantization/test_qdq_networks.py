@@ -54,6 +54,12 @@ def conv_model(shape, oc, kernel, groups, dtype, zero, residual=None, **attrs):
     return net.model(inputs, net.quantize(net.add("Relu", y), 0.11, zero, dtype), types=[dtype])
 
 
+def why_float(model):
+    """Why the only layer that stays float32 does."""
+    (reason,) = (r.reason for r in model.explain().refusals if r.kind == "8-bit layers")
+    return reason
+
+
 @pytest.mark.parametrize("dtype, zero", [(np.uint8, 131), (np.int8, -7)])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize(
@@ -75,7 +81,24 @@ def test_a_convolution_is_one_step(shape, oc, kernel, groups, attrs, residual, d
         proto = conv_model(*form, arrays[1].shape, **attrs)
     model = fo.load_onnx(proto)
     same_bytes(model(*arrays), runtime(proto, *arrays, fused=False)[0])
-    assert kinds(model, *arrays) == ["qconv2d" if len(shape) < 5 else "QuantizedConv"]
+    if residual and groups == oc:
+        assert "qconv2d" not in kinds(model, *arrays) and "not int8 behind a clip" in why_float(model)
+    else:
+        assert kinds(model, *arrays) == ["qconv2d" if len(shape) < 5 else "QuantizedConv"]
+
+
+@pytest.mark.parametrize("activation, fast", [("Relu", True), (None, True), ("Sigmoid", False), ("Exp", False)])
+def test_a_depthwise_layer_is_in_int8_where_it_makes_int8_by_a_clip(activation, fast):
+    net = Net()
+    y = net.add("Conv", net.dequantize("x"), net.weights(24, 1, 3, 3), group=24, pads=[1] * 4)
+    y = net.add("Add", y, net.rng.standard_normal((24, 1, 1)).astype(np.float32))
+    y = net.add(activation, y) if activation else y
+    proto = net.model({"x": (np.uint8, (1, 24, 9, 8))}, net.quantize(y, 0.11), types=[np.uint8])
+    model, x = fo.load_onnx(proto), some_bytes((1, 24, 9, 8), np.uint8)
+    assert ("qconv2d" in kinds(model, x)) == fast
+    assert fast or "not int8 behind a clip" in why_float(model)
+    off = np.abs(model(x).astype(int) - runtime(proto, x, fused=False)[0])
+    assert off.max() <= 1
 
 
 @pytest.mark.parametrize("dots", [True, False], ids=["dot", "no-dot"])
@@ -195,7 +218,8 @@ def test_weights_with_zero_points(isa, dtype, each, tmp_path):
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("pixels", [(9, 11), (6, 70)])
 def test_depthwise_weights_with_zero_points(isa, products, dtype, pixels):
-    """On kernels where there is an int8 dot product; else floats between conversions are as fast."""
+    """On kernels where there is an int8 dot product, if they are narrow; else floats between conversions are as
+    fast."""
     net, zero = Net(), 0 if dtype == np.uint8 else -128
     y = net.dequantize("x", 0.05, 131)
     for kernel, pads in (3, 1), (5, 2):
@@ -204,7 +228,10 @@ def test_depthwise_weights_with_zero_points(isa, products, dtype, pixels):
     proto = net.model({"x": (np.uint8, (2, 20, *pixels))}, net.quantize(y, 0.9171, 120), types=[np.uint8])
     x = some_bytes((2, 20, *pixels), np.uint8)
     model = fo.load_onnx(proto)
-    assert kinds(model, x).count("qconv2d") == (2 if _core.has_dot_product() else 0)
+    assert kinds(model, x).count("qconv2d") == _core.has_dot_product()
+    assert {"with zero points of its weights float32 is as fast"} == {
+        r.reason for r in model.explain().refusals if r.kind == "8-bit layers"
+    }
     y = model(x)
     same_bytes(y, runtime(proto, x, fused=False)[0])
     assert np.ptp(y.astype(int)) > 12

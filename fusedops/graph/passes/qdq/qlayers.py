@@ -4,10 +4,9 @@ activations into them."""
 
 import numpy as np
 
-from .... import _core
 from . import dynamic, normalize
 from .quantized_values import drop, source_of
-from .qweights import float_gain, is_depthwise, positive, weights
+from .qweights import float_gain, positive, weights, why_float_depthwise
 
 QUANTIZED = "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"
 
@@ -80,8 +79,8 @@ def _form(context, node):
     w, scale, zero, made = found
     if alpha != 1:
         scale = (scale.astype(np.float64) * alpha).astype(np.float32)
-    if zero is not None and is_depthwise(node, w) and not _core.has_dot_product():
-        return context.refused(node, "without an int8 dot product zero points of depthwise weights gain nothing")
+    if why := why_float_depthwise(context, node, found):
+        return context.refused(node, why)
     bias = _bias(context, node.input(2), len(w)) if node.input(2) else None
     if node.input(2) and bias is None:
         return context.refused(node, "its bias is not a constant for each output channel")

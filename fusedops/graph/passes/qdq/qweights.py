@@ -4,11 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .... import _core
+from .... import _core, activations
 from ...inference import cost
 from ...ir.dtypes import INT8
 from ...ir.graph import Node
 from ...operators.qlinear import as_int8
+
+_CLIPS = activations.parse(None)[0], activations.parse("relu")[0]
+_ZEROS_WIDTH = 3  # columns of a depthwise kernel up to which weights with zero points gain (Zen 4)
 
 
 class Weights(NamedTuple):
@@ -65,6 +68,33 @@ def positive(scales):
 def is_depthwise(node, w):
     """Whether each channel of an image has one filter."""
     return w.ndim > 2 and w.shape[1] == 1 and node.attrs.get("group", 1) == len(w) > 1
+
+
+def is_clip(node):
+    """Whether the activation of a node keeps its results or clips them."""
+    return activations.parse(node.activation)[0] in _CLIPS
+
+
+def why_float_depthwise(context, node, given):
+    """Why a depthwise convolution with these Weights is faster in float32, or "". Its kernel of int8 is fast where it
+    makes int8 by a clip: elsewhere it takes two to three times as long as floats (Zen 4)."""
+    if not is_depthwise(node, given.w):
+        return ""
+    if given.zero is not None and (given.w.shape[-1] > _ZEROS_WIDTH or not _core.has_dot_product()):
+        return "with zero points of its weights float32 is as fast"
+    return "" if _becomes_int8(context, node.output) else "float32 is faster, as its results are not int8 behind a clip"
+
+
+def _becomes_int8(context, value):
+    """Whether a value is quantised and nothing else, but for clips and biases on the way."""
+    readers = context.consumers.get(value, ())
+    if len(readers) != 1 or value in context.graph.results:
+        return False
+    (reader,) = readers
+    if reader.op == "QuantizeLinear":
+        return True
+    is_bias = reader.op == "Add" and any(v in context.graph.constants for v in reader.inputs)
+    return (is_bias or reader.op == "Activation" and is_clip(reader)) and _becomes_int8(context, reader.output)
 
 
 def float_gain(context, node, w):

@@ -3,12 +3,12 @@ sums, products and means of int8 an operator on int8."""
 
 import numpy as np
 
-from .... import activations
 from ...inference.evaluate import evaluate
 from ...ir.dtypes import INT8
 from ...operators.registry import OPERATORS
 from ...operators.schema import axes_of
 from .quantized_values import drop, source_of, target_of
+from .qweights import is_clip
 
 
 def run(context):
@@ -125,7 +125,7 @@ def _pair(context, node):
     """Why a sum or product of two tensors does not work on int8; "" where it does."""
     sources = [source_of(context, v) for v in node.inputs]
     why = next((s for s in sources if isinstance(s, str)), "")
-    if not why and activations.parse(node.activation)[0] not in _CLIPS:
+    if not why and not is_clip(node):
         why = f"int8 has no kernel of {node.op} with an activation but a clip"
     shape = context.shape(node.output)
     if not why and (shape is None or shape not in map(context.shape, node.inputs)):
@@ -165,7 +165,6 @@ def _on_int8(context, node):
 
 
 _LONGEST = 24  # nodes of a table
-_CLIPS = activations.parse(None)[0], activations.parse("relu")[0]
 
 
 def _requantize(context, node):
