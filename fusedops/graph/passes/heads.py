@@ -30,7 +30,7 @@ class _Apart:
 
     def __init__(self, context, reshape):
         self.context, self.reshape, self.removed = context, reshape, []
-        self.three, self.four = context.shape(reshape.inputs[0]), context.shape(reshape.output)
+        self.four = context.shape(reshape.output)
 
     def run(self):
         context, value, moved, joins = self.context, self.reshape.inputs[0], [], {}
@@ -61,9 +61,18 @@ class _Apart:
         return self.context.order.get(self.context.producers.get(value), -1)
 
     def _has_both(self, value):
-        """Whether the first of a value's three axes is that of batch and heads."""
+        """Whether the first of a value's three axes is that of batch and heads, in any batch."""
+        return self._firsts(value) == self._firsts(self.reshape.inputs[0])
+
+    def _firsts(self, value):
+        """The first of a value's three axes, and where open sizes are twice as large; None for what has no three."""
+        shapes = self.context.shape(value), self.context.doubled(value)
+        return None if any(s is None or len(s) != 3 for s in shapes) else [s[0] for s in shapes]
+
+    def _broadcasts(self, value):
+        """Whether a value is the same for all batches and heads, whose axes are none of its own or 1."""
         shape = self.context.shape(value)
-        return shape is not None and len(shape) == 3 and shape[0] == self.three[0]
+        return shape is not None and (len(shape) < 3 or self._firsts(value) == [1, 1])
 
     def _joins(self, node):
         """Whether a Reshape joins the same batch and heads."""
@@ -87,12 +96,14 @@ class _Apart:
             return all(map(self._has_both, node.inputs))
         if node.op == "Softmax":
             return node.attrs.get("axis", -1) % 3 > 0
-        return node.op != "Transpose" or node.attrs.get("perm") == [0, 2, 1]
+        if node.op == "Transpose":
+            return node.attrs.get("perm") == [0, 2, 1]
+        return all(self._has_both(v) or self._broadcasts(v) for v in node.inputs)
 
     def _has_one_reader(self, value):
         """Whether one node alone reads a value, beside those that read its shape."""
         readers = self.context.consumers.get(value, ())
-        others = [n for n in readers if n.op != "Shape" or n.attrs.get("start") or n.attrs.get("end")]
+        others = [n for n in readers if n.op != "Shape" or n.attrs.get("start") or n.attrs.get("end") is not None]
         return value not in self.context.graph.results and len(others) == 1
 
     def _take(self, value, reader, depth):
