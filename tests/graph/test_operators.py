@@ -265,6 +265,12 @@ def test_a_window_of_maxima_is_larger_than_the_image(size):
         fo.load_onnx(proto)(floats(0, 1, 3, 1, 9))
 
 
+def test_an_empty_image_has_no_window_of_maxima():
+    empty = model("MaxPool", {"x": floats(0, 1, 3, 0)}, {}, (np.float32,), attrs=dict(kernel_shape=[2], strides=[3]))
+    with pytest.raises(ValueError, match="a window of 2 does not fit an image of 0"):
+        fo.load_onnx(empty)(floats(0, 1, 3, 0))
+
+
 def test_unpooled_and_columns():
     agree(
         "MaxUnpool",

@@ -47,8 +47,8 @@ def output_sizes(node, spatial, kernel):
     """The spatial sizes of a convolution's or pool's result."""
     strides, dilations, pads = window(node, spatial, kernel)
     up, sizes = node.attrs.get("ceil_mode", 0), []
-    over = node.op == "MaxPool"  # one window may be larger than the image by less than a stride, as in ONNX Runtime
     for i, k, s, d, (begin, end) in zip(spatial, kernel, strides, dilations, pads, strict=True):
+        over = node.op == "MaxPool" and i > 0  # a window larger than the image by less than a stride, as ONNX Runtime's
         reach = i + begin + end - (k - 1) * d - 1
         o = -(-reach // s) + 1 if up or over and reach < 0 else reach // s + 1
         if o < 1 or reach < 0 and not (up or over):
