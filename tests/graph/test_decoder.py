@@ -179,7 +179,7 @@ def test_caches_in_memory_of_the_caller(batch, threads, monkeypatch):
     for name, a in decoder.caches.items():
         np.testing.assert_array_equal(memory.arrays[name][:, :, :30], a)
         assert np.isnan(memory.arrays[name][:, :, 30:]).all(), "what is behind stays"
-    steps = max(net._session._lent._plans.values(), key=lambda found: found[0].used)[0].steps
+    steps = max(net._session._lent._keeping._plans.values(), key=lambda found: found[0].used)[0].steps
     kinds = [step.kind for step in steps if any(t.buffer.slot in (3, 4) for t in step.writes)]
     assert kinds == (["append"] * 2 if batch > 1 else ["rotate", "copy"])
 
@@ -202,7 +202,7 @@ def test_caches_that_lie_otherwise_are_copied(kind):
         np.testing.assert_array_equal(memory(ids), y)
     for name, a in decoder.caches.items():
         np.testing.assert_array_equal(memory.arrays[name][:, :, :6], a)
-    assert not net._session._lent._plans
+    assert net._session._lent._keeping is None
 
 
 def test_what_caches_in_memory_of_the_caller_refuse():

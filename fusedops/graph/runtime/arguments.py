@@ -54,7 +54,7 @@ def checked(x, value, any_shape=False):
             f"{_core.conversion(x, value.name, value.dtype)}"
         )
     if not any_shape:
-        _check_shape(a.shape, value)
+        check_shape(a.shape, value)
     return a if a.flags.c_contiguous and a.flags.aligned else a.copy()
 
 
@@ -64,11 +64,12 @@ def shape_of(given, value):
         shape = tuple(map(index, given))
     except TypeError:
         raise TypeError(f"the shape of {value.name} must be a tuple of ints, not {given!r}") from None
-    _check_shape(shape, value)
+    check_shape(shape, value)
     return shape
 
 
-def _check_shape(shape, value):
+def check_shape(shape, value):
+    """Refuses a shape that the network does not take."""
     if value.shape is not None and not _fits(shape, value) or min(shape, default=0) < 0:
         raise ValueError(f"{value.name} has shape {shape}, but the network takes {value}{_mended(shape, value)}")
 

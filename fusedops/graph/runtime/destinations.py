@@ -3,8 +3,11 @@ where a plan can."""
 
 from collections.abc import Mapping
 from itertools import combinations
+from operator import itemgetter
 
 import numpy as np
+
+ALL_PAIRS = 16  # below as many arrays, all pairs are asked for overlaps sooner than bounds are known
 
 
 def listed(out, outputs):
@@ -32,9 +35,29 @@ def check(given, outputs, kinds):
     for array, value, (shape, dtype) in zip(given, outputs, kinds, strict=True):
         if array is not None:
             _check(array, "out" if len(given) == 1 else f"out for {value.name}", shape, dtype)
-    for a, b in combinations([array for array in given if array is not None], 2):
-        if _overlap(a, b):
-            raise ValueError("two arrays of out overlap")
+    if any(_overlap(a, b) for a, b in _meeting([array for array in given if array is not None])):
+        raise ValueError("two arrays of out overlap")
+
+
+def _meeting(arrays):
+    """Pairs of arrays, among them all whose bounds in memory meet."""
+    if len(arrays) < ALL_PAIRS:
+        yield from combinations(arrays, 2)
+        return
+    found = []  # (where it ends, array) of those that reach the next one
+    for start, end, array in sorted([(*_bounds(a), a) for a in arrays], key=itemgetter(0)):
+        found = [pair for pair in found if pair[0] > start]
+        yield from ((other, array) for _, other in found)
+        found.append((end, array))
+
+
+def _bounds(array):
+    """The addresses of an array's first byte and of that behind its last."""
+    start = array.__array_interface__["data"][0]
+    if array.flags.c_contiguous:
+        return start, start + array.nbytes
+    reach = [(n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)]
+    return start + sum(r for r in reach if r < 0), start + sum(r for r in reach if r > 0) + array.itemsize
 
 
 def _overlap(a, b):

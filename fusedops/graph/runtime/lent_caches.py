@@ -4,60 +4,75 @@ with rows behind it. The new rows are written there, and nothing is copied."""
 import numpy as np
 
 from . import destinations
-from .arguments import checked, with_inputs
+from .arguments import check_shape, checked, with_inputs
 
 
-def run(session, arrays, given, executed):
-    """The results of a call of a session that keeps caches, in the arrays that are given; None where its caches do not
-    lie so. `executed` runs a plan."""
-    inputs, caches = session.graph.inputs, session.caches
-    memory = _memory(caches, arrays, given) if len(arrays) == len(inputs) else None
-    if memory is None:
-        return None
-    room, own = memory
-    pairs = enumerate(with_inputs(inputs, arrays))
-    slots = [arrays[i] if i in own else checked(x, v, session.inner) for i, (x, v) in pairs]
-    plan, arenas = session.plan([x.shape for x in slots], slots, (room,))
-    if plan.segmented:
-        return None
-    destinations.check(given, session.graph.outputs, plan.outputs)
-    results = {c.output: own[c.input] for c in caches}
-    others = destinations.in_place([None if i in results else y for i, y in enumerate(given)], slots)
-    slots = [own.get(i, x) for i, x in enumerate(slots)]
-    made = executed(plan, arenas, slots, [results.get(i, y) for i, y in enumerate(others)])
-    return destinations.deliver([given[i] if i in results else y for i, y in enumerate(made)], given)
+class LentCaches:
+    """The caches of a session's graph, where callers lend memory for them. The session that keeps them is made for the
+    first call whose caches lie so."""
+
+    def __init__(self, caches):
+        self._caches, self._keeping = caches, None
+
+    def run(self, session, arrays, given, executed):
+        """The results of a call of the session, in the arrays that are given; None where its caches do not lie so.
+        `executed` runs a plan."""
+        caches, inputs = self._caches, session.graph.inputs
+        room = _room_of(inputs, caches, arrays, given) if caches and len(arrays) == len(inputs) else None
+        slots = None if room is None else _apart(session, caches, arrays, given)
+        if slots is None:
+            return None
+        self._keeping = self._keeping or session.keeping(caches)
+        plan, arenas = self._keeping.plan([() if isinstance(x, list) else x.shape for x in slots], slots, (room,))
+        if plan.segmented:  # as it will be in later calls
+            self._caches = []
+            return None
+        destinations.check(given, session.graph.outputs, plan.outputs)
+        ready = [None] * len(given) if plan.template.refuses else destinations.in_place(given, slots)
+        for c in caches:  # a program asks for the addresses of its slots alone
+            slots[c.input] = ready[c.output] = given[c.output]
+        return destinations.deliver(executed(plan, arenas, slots, ready), given)
 
 
-def _memory(caches, arrays, given):
-    """(rows that there is room for, {input: the memory of its cache}), or None."""
-    own, rooms = {}, set()
+def _room_of(inputs, caches, arrays, given):
+    """The rows that the memory of all caches has room for, or None."""
+    rooms = set()
     for c in caches:
         x, y = arrays[c.input], given[c.output]
-        if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray) or not _begins(x, y, c.axis):
+        if x.__class__ is not np.ndarray or not isinstance(y, np.ndarray) or not _begins(x, y, c.axis):
             return None
-        room = _room(y, c.axis)
-        if room is None:
-            return None
-        shape = (*y.shape[: c.axis], room, *y.shape[c.axis + 1 :])
-        own[c.input] = np.lib.stride_tricks.as_strided(y, shape)  # not read behind the rows of y
-        rooms.add(room)
-    outputs = {c.output for c in caches}
-    others = [x for i, x in enumerate(arrays) if i not in own] + [y for i, y in enumerate(given) if i not in outputs]
-    return (rooms.pop(), own) if len(rooms) == 1 and not _share(own.values(), others) else None
+        check_shape(x.shape, inputs[c.input])
+        rooms.add(_room(y, c.axis))
+    return rooms.pop() if len(rooms) == 1 else None
 
 
-def _share(memory, others):
-    """Whether other arrays may lie in the memory of caches."""
-    return any(np.may_share_memory(y, x) for y in memory for x in others if isinstance(x, np.ndarray))
+def _apart(session, caches, arrays, given):
+    """The inputs of a call, checked, or None where other arrays may lie in the memory of caches."""
+    read, written = {c.input for c in caches}, {c.output for c in caches}
+    pairs = enumerate(with_inputs(session.graph.inputs, arrays))
+    slots = [arrays[i] if i in read else checked(x, v, session.inner) for i, (x, v) in pairs]
+    others = [*_arrays(slots, read), *_arrays(given, written)]
+    return None if any(np.may_share_memory(given[i], a) for i in written for a in others) else slots
+
+
+def _arrays(values, but):
+    """The arrays among values and in sequences of them, but those of some numbers."""
+    for i, x in enumerate(values):
+        if i not in but:
+            yield from (a for a in (x if isinstance(x, list) else [x]) if isinstance(a, np.ndarray))
 
 
 def _begins(x, y, axis):
     """Whether an input is the first rows of an output's array."""
-    a, b = (array.__array_interface__["data"][0] for array in (x, y))
-    if a != b or x.strides != y.strides or x.dtype != y.dtype or not y.size:
+    if x.strides != y.strides or x.dtype != y.dtype or not y.size or axis >= x.ndim:
         return False
-    first = (*y.shape[:axis], min(x.shape[axis], y.shape[axis]), *y.shape[axis + 1 :])
-    return x.shape == first and y.flags.writeable and y.flags.aligned
+    a, b = x.shape, y.shape
+    if a[:axis] != b[:axis] or a[axis] > b[axis] or a[axis + 1 :] != b[axis + 1 :]:
+        return False
+    flags = y.flags
+    if not (flags.writeable and flags.aligned):
+        return False
+    return x.__array_interface__["data"][0] == y.__array_interface__["data"][0]
 
 
 def _room(y, axis):

@@ -19,8 +19,9 @@ from ..planner.plan import SymbolicPlan, batch_of
 from ..steps.caches import caches_of
 from ..steps.prepared import Prepared
 from ..steps.tensor import working_memory
-from . import destinations, lent_caches, segments
+from . import destinations, segments
 from .arguments import checked, with_inputs
+from .lent_caches import LentCaches
 from .loop_runner import Subgraphs
 from .profiler import run_timed
 
@@ -79,7 +80,7 @@ class Session:
         self.shape_inputs, self._branching = set(shape_inputs(graph, inner)), any(n.op == "If" for n in graph.nodes)
         self._symbolic, self._planned_anew, self.failures = {}, 0, 0
         self._branches, self._decisions, self.caches = {}, {}, caches
-        self._lent = None  # the session for caches in memory of the caller
+        self._lent = None  # caches in memory of callers, from the first call with `out` on
         fixed = all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs)
         self._open = not fixed
         self._simple = not self.shape_inputs and all(v.dtype == np.float32 for v in graph.inputs)
@@ -102,12 +103,12 @@ class Session:
     def run(self, arrays, out=None):
         """The results for a tuple of the inputs in order, as a list; `out` as :mod:`.destinations` takes it."""
         given = None if out is None else destinations.listed(out, self.graph.outputs)
-        if given is not None and self._lent is None:
-            caches = [] if self.caches or self._branching else caches_of(self.graph)
-            self._lent = caches and self.keeping(caches)
-        results = given and self._lent and lent_caches.run(self._lent, arrays, given, executed)
-        if results:
-            return results
+        if given is not None:
+            if self._lent is None:
+                self._lent = LentCaches([] if self.caches or self._branching else caches_of(self.graph))
+            results = self._lent.run(self, arrays, given, executed)
+            if results is not None:
+                return results
         found = self._simple and self._planned(arrays)
         if not found:
             arrays = self.take(arrays)
