@@ -63,7 +63,7 @@ def _if_type(node, inputs, i):
 
 
 def _loop(graphs, node, trips, flag, *inputs):
-    """Carried values from round to round, and what each round adds to the scanned results."""
+    """Carried values from iteration to iteration, and what each adds to the scanned results."""
     body, carried, outside = _loop_parts(node, (trips, flag, *inputs))
     most = math.inf if trips is None else _scalar(trips, "number of rounds")
     going, scanned = flag is None or bool(_scalar(flag, "condition")), [[] for _ in body.results[1 + len(carried) :]]
@@ -253,7 +253,7 @@ def _scan(graphs, node, *inputs):
 
 
 def _scan_results(node, scanned, outputs):
-    """What each round gave, along the axis and in the direction that the node says."""
+    """What each iteration gave, along the axis and in the direction that the node says."""
     back, axes = _directions(node, "scan_output_directions", len(scanned)), _scan_axes(node, len(scanned))
     for rows, v, a, b in zip(scanned, outputs, axes, back, strict=True):
         nd = 1 + len(rows[0].shape if len(rows) else v.shape or ())

@@ -47,12 +47,12 @@ def _pad_shape(node, x, pads, value=None, axes=None):
     return tuple(s + b + e for s, (b, e) in zip(x.shape, amounts, strict=True))
 
 
-def _padded_places(size, before, behind, mode):
-    """The places along an axis that a padded axis repeats."""
+def _padded_positions(size, before, behind, mode):
+    """The positions along an axis that a padded axis repeats."""
     return np.pad(np.arange(size), (before, behind), mode=mode)
 
 
-# Of an axis of n places behind b padded ones: the first of those that e places before or behind it repeat.
+# Of an axis of n positions behind b padded ones: the first of those that e positions before or behind it repeat.
 _BORDERS = {
     "reflect": (lambda n, b, e: b + 1, lambda n, b, e: b + n - 1 - e),
     "edge": (lambda n, b, e: b, lambda n, b, e: b + n - 1),
@@ -83,11 +83,11 @@ def _pad_by_copies(p: LoweringContext, node, x, amounts, mode, value):
                 p.copy(node, broadcast(source, border.shape), border)
 
 
-def _pad_by_places(p: LoweringContext, node, x, amounts):
+def _pad_by_positions(p: LoweringContext, node, x, amounts):
     """Borders of any length, an axis after another."""
     for axis, (b, e) in enumerate(amounts):
         if b or e:
-            i = deferred(_padded_places, x.shape[axis], b, e, node.attrs["mode"])
+            i = deferred(_padded_positions, x.shape[axis], b, e, node.attrs["mode"])
             y = p.new((*x.shape[:axis], b + x.shape[axis] + e, *x.shape[axis + 1 :]))
             p.add("gather", node, x=x, indices=i, y=y, along=axis)
             x = y
@@ -101,13 +101,13 @@ def _lower_pad(p: LoweringContext, node):
         return False
     amounts, cut = _added_and_cut(_pad_amounts(len(x.shape), p.data(node.inputs[1]), p.data(node.input(3))))
     x = part(x, [slice(b, n - e) for n, (b, e) in zip(x.shape, cut, strict=True)])
-    beyond = {"reflect": 1, "wrap": 0}.get(mode)  # places of an axis that its border cannot repeat
+    beyond = {"reflect": 1, "wrap": 0}.get(mode)  # positions of an axis that its border cannot repeat
     if beyond is None or all(max(pair) <= n - beyond for n, pair in zip(x.shape, amounts, strict=True) if any(pair)):
         _pad_by_copies(p, node, x, amounts, mode, 0.0 if value is None or value.size == 0 else float(value.item()))
     elif x.dtype != np.float32:
         return False
     else:
-        _pad_by_places(p, node, x, amounts)
+        _pad_by_positions(p, node, x, amounts)
     return True
 
 

@@ -145,7 +145,7 @@ class SymbolicPlan:
         self._blocks = mbconv.numbered(self.blocks, self.steps, env, self._arena)
         self._late = [i for i, c in enumerate(self.constants) if is_symbolic(c)]
         self._conditions = Conditions(env)
-        self._layout = None  # (bytes of the buffers, their places) of the latest sizes
+        self._layout = None  # (bytes of the buffers, their offsets) of the latest sizes
 
     def _choose_blocks(self, builder, bfloat16):
         """Takes blocks as one step, and layers in bfloat16, where that is faster."""
