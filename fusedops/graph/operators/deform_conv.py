@@ -1,4 +1,4 @@
-"""Deformable convolutions: each tap reads the image at an offset from its place."""
+"""Deformable convolutions: each tap reads the image at an offset from its position."""
 
 import math
 
@@ -16,8 +16,8 @@ from .schema import Inference, Kernel, Operator
 
 
 def _deform_conv(node, x, w, offset, b=None, mask=None):
-    """A convolution each of whose taps reads the image at an offset from its place, one for each point of the result,
-    and times a mask."""
+    """A convolution each of whose taps reads the image at an offset from its position, one for each point of the
+    result, and times a mask."""
     kernel, parts, groups = w.shape[2:], node.attrs.get("offset_group", 1), node.attrs.get("group", 1)
     strides, dilations, pads = conv_geometry.window(node, x.shape[2:], kernel)
     out, taps_, n = offset.shape[2:], math.prod(kernel), x.shape[0]
@@ -40,7 +40,7 @@ def _deform_conv(node, x, w, offset, b=None, mask=None):
     return (y if b is None else y + b.reshape(-1, *[1] * len(kernel))).astype(x.dtype, copy=False)
 
 
-def _tap_places(kernel, strides, dilations, pads, *out):
+def _tap_positions(kernel, strides, dilations, pads, *out):
     """Where the taps (taps, axes, oh, ow) of a convolution's results are, without offsets."""
     windows = [np.arange(o) * s - p[0] for o, s, p in zip(out, strides, pads, strict=True)]
     taps_ = np.indices(kernel).reshape(len(kernel), -1)
@@ -58,7 +58,7 @@ def _product(w, b):
 
 
 def _lower_deform_conv(p: LoweringContext, node):
-    """Places of taps, what is read there times the mask, as rows (points, taps, channels), and a product."""
+    """Positions of taps, what is read there times the mask, as rows (points, taps, channels), and a product."""
     x, w, offset, mask = p.at(node.inputs[0]), p.data(node.inputs[1]), p.at(node.inputs[2]), node.input(4)
     b, parts = p.data(node.input(3)), node.attrs.get("offset_group", 1)
     constant = isinstance(w, np.ndarray) and (not node.input(3) or isinstance(b, np.ndarray))
@@ -69,13 +69,13 @@ def _lower_deform_conv(p: LoweringContext, node):
         return False
     (oc, c, *kernel), (n, _, *out) = w.shape, offset.shape
     taps_, points, each = math.prod(kernel), math.prod(out), c // parts
-    base = p.constant(deferred(_tap_places, tuple(kernel), *window, *out), (taps_, 2, *out))
-    places, read = p.new((n, parts, taps_, 2, *out)), p.new((n, points, taps_, c))
-    offset, base = p.reshape(node, offset, places.shape), broadcast(base, places.shape)
-    p.add("binary", node, name="add", a=offset, b=base, y=places, activation=None)
+    base = p.constant(deferred(_tap_positions, tuple(kernel), *window, *out), (taps_, 2, *out))
+    positions, read = p.new((n, parts, taps_, 2, *out)), p.new((n, points, taps_, c))
+    offset, base = p.reshape(node, offset, positions.shape), broadcast(base, positions.shape)
+    p.add("binary", node, name="add", a=offset, b=base, y=positions, activation=None)
     image = p.pixels(node, node.inputs[0])
     for g in range(parts):
-        own = along(places, 1, g, 1)
+        own = along(positions, 1, g, 1)
         lines = [p.reshape(node, along(own, 3, axis, 1), (n, 1, taps_, points)) for axis in (0, 1)]
         to = along(read, 3, g * each, each)
         to = to._replace(shape=(n, each, taps_, points), strides=tuple(to.strides[i] for i in (0, 3, 2, 1)))
