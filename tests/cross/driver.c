@@ -278,6 +278,24 @@ static fo_status sample(const test_case *t) { /* points taps c, at[taps][points]
     return FO_OK;
 }
 
+/* n c h w oh ow beyond; x in NHWC, rows and columns in pixels */
+static fo_status grid_sample(const test_case *t) {
+    const ptrdiff_t *i = t->i;
+    const fo_grid_axis rows = {t->in[1], 0, 1, 0, 0, 0}, columns = {t->in[2], 0, 1, 0, 0, 0};
+    return fo_grid_sample(&(fo_grid_sample_args){
+        i[0], i[1], i[2], i[3], i[4], i[5], image((float *)t->in[0], true, i[1], i[2], i[3]),
+        image(t->y[0], true, i[1], i[4], i[5]), rows, columns, i[4] * i[5], i[5], 1, FO_BY_LINEAR, (fo_beyond)i[6]});
+}
+
+/* boxes c h w oh ow samples; one x in NHWC, boxes */
+static fo_status roi_align(const test_case *t) {
+    const ptrdiff_t *i = t->i;
+    const int64_t first = 0;
+    return fo_roi_align(&(fo_roi_align_args){i[0], 1, i[1], i[2], i[3], i[4], i[5], i[6], 4, 0,
+                                             image((float *)t->in[0], true, i[1], i[2], i[3]),
+                                             image(t->y[0], true, i[1], i[4], i[5]), t->in[1], &first, 1, 0, true});
+}
+
 static fo_status matmul(const test_case *t) { /* m n k ym yn am ak bk bn, axes; a b; the third scalar is the factor */
     const ptrdiff_t *i = t->i;
     return fo_matmul(&(fo_matmul_args){axes(i + 9), i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], t->y[0],
@@ -402,6 +420,7 @@ static const struct {
              {"reduce", reduce},       {"softmax", softmax},
              {"norm", norm},           {"lrn", lrn},
              {"resize", resize},       {"sample", sample},
+             {"roi_align", roi_align}, {"grid_sample", grid_sample},
              {"matmul", matmul},       {"attention", attention},
              {"qlinear", qlinear},     {"qdynamic", qdynamic},
              {"qconv2d", qconv2d},     {"qrounded", qrounded}};

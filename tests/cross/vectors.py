@@ -699,6 +699,31 @@ def write_images():
         x, w, at = draw(6, c), draw(4, 7), rng.integers(0, 6, (4, 7))
         y = (x[at].astype(np.float64) * w[..., np.newaxis]).sum(0)
         case("sample", f"c{c}", [7, 4, c, *at.reshape(-1)], [x, w], [close(y, 0, 8 * U)])
+    for c in (1, 4, 7, 19):
+        write_reading(c)
+
+
+def tents(positions, size):
+    """The weights (..., size) of pixels for linear interpolation at positions, beyond the image 0."""
+    return np.maximum(1 - abs(np.asarray(positions, np.float64)[..., np.newaxis] - np.arange(size)), 0)
+
+
+def write_reading(c):
+    """Images between their pixels: at points, and in boxes."""
+    x, at = draw(2, 5, 6, c), 9 * draw(2, 2, 3, 37)
+    for beyond, border in enumerate((False, True)):
+        rows, columns = (tents(np.clip(p, 0, n - 1) if border else p, n) for p, n in zip(at, (5, 6), strict=True))
+        y = np.einsum("npqh,npqw,nhwc->npqc", rows, columns, x.astype(np.float64))
+        case("grid_sample", f"c{c} {beyond}", [2, c, 5, 6, 3, 37, beyond], [x, *at], [close(y, 0, 8 * U)])
+    boxes, (oh, ow, samples) = np.float32([[0.5, 1, 4, 4.5], [-3, -2, 9, 3], [5, 3, 1, 1]]), (3, 2, 2)
+    lines = []
+    for first, bins, size in (1, oh, 5), (0, ow, 6):
+        start, length = boxes[:, first].astype(np.float64), np.diff(boxes[:, first::2].astype(np.float64))
+        p = start[:, np.newaxis] + length * (np.arange(bins * samples) + 0.5) / (bins * samples)
+        seen = ((p >= -1) & (p <= size))[..., np.newaxis]
+        lines.append((tents(np.clip(p, 0, size - 1), size) * seen).reshape(len(boxes), bins, samples, size).mean(2))
+    y = np.einsum("rph,rqw,hwc->rpqc", *lines, x[0].astype(np.float64))
+    case("roi_align", f"c{c}", [len(boxes), c, 5, 6, oh, ow, samples], [x[0], boxes], [close(y, 0, 8 * U)])
 
 
 def write_fibres():
