@@ -1,13 +1,15 @@
-/* Rows of y as sums of rows of x at computed places, each with a weight; and images between their pixels, whose places
+/* Rows of y as sums of rows of x at computed positions, each with a weight; and images between their pixels: positions
  * and weights are computed for some points at a time, in plain C of which the compiler makes vectors. */
 #ifndef FO_SAMPLE_H
 #define FO_SAMPLE_H
 
-/* Vectors of channels, whose sums stay in registers over the taps. */
+/* Vectors of channels, whose sums stay in registers over the taps. Rows that weigh 0 are not read: they may be those of
+ * points beyond an image, and infinite. */
 INLINE void sample_channels(const fo_sample_args *a, ptrdiff_t point, ptrdiff_t c, const int vectors, ptrdiff_t last) {
     vf acc[NV];
     UNROLL_FOR (int v = 0; v < vectors; v++) acc[v] = v_zero();
     for (ptrdiff_t t = 0; t < a->taps; t++) {
+        if (a->w[t * a->points + point] == 0) continue;
         const float *const x = a->x + a->at[t * a->points + point] * a->ldx + c;
         const vf w = v_set1(a->w[t * a->points + point]);
         UNROLL_FOR (int v = 0; v < vectors; v++)
@@ -41,7 +43,7 @@ INLINE float grid_reflected(float v, float low, float high) {
     return span > 0 ? low + (d < twice - d ? d : twice - d) : 0;
 }
 
-/* The weights of `taps` pixels, of which the first is at or before a place, t behind it or, of four, behind the
+/* The weights of `taps` pixels, of which the first is at or before a point, t behind it or, of four, behind the
  * second. */
 INLINE void grid_weights(const int taps, float t, float weight[GRID_TAPS]) {
     const float a = -0.75f, s = 1 - t, far = 1 + t, end = 2 - t; /* of cubic weights */
@@ -53,7 +55,7 @@ INLINE void grid_weights(const int taps, float t, float weight[GRID_TAPS]) {
     }
 }
 
-/* n points, `from` so far into its places, along an axis of images `size` long; taps is a literal. */
+/* n points, `from` so far into its positions, along an axis of images `size` long; taps is a literal. */
 INLINE void grid_line(const fo_grid_sample_args *g, const int taps, const fo_grid_axis *a, ptrdiff_t size,
                       ptrdiff_t from, ptrdiff_t n, grid_pixels *to) {
     const float outside = 0x1p30f, before = a->before, scale = a->scale, shift = a->shift, low = a->low, high = a->high;

@@ -184,7 +184,10 @@ cdef int fill_grid_sample(Program p, fo_step *s, tensor *t, tuple o) except -1:
     check_axes(rows, 4, "rows")
     for d in range(4):
         if rows.shape[d] != (1 if d == 1 else y.shape[d]) or rows.stride[d] != t[2].stride[d]:
-            raise ValueError(f"places {shape_text(rows)} do not fit y {shape_text(y)}, or differ in their strides")
+            raise ValueError(f"positions {shape_text(rows)} do not fit y {shape_text(y)}, or differ in their strides")
+    for name, known in (mode, INTERPOLATIONS), (beyond, BEYOND), (coordinates, GRID_COORDINATES):
+        if name not in known:
+            raise ValueError(f"unknown {name!r}; known are {', '.join(known)}")
     if x.shape[2] >= 1 << 30 or x.shape[3] >= 1 << 30:
         raise ValueError(f"images {shape_text(x)} are too large: rows and columns are counted in 30 bits")
     a.n, a.c, a.h, a.w, a.oh, a.ow = y.shape[0], y.shape[1], x.shape[2], x.shape[3], y.shape[2], y.shape[3]
@@ -194,9 +197,13 @@ cdef int fill_grid_sample(Program p, fo_step *s, tensor *t, tuple o) except -1:
     fill_grid_axis(&a.columns, a.w, coordinates)
 
 
+# (before, scale, shift) of a position along an axis of so many pixels
+GRID_COORDINATES = {"pixels": lambda size: (0, 1, 0), "corners": lambda size: (1, (size - 1) / 2, 0),
+                    "borders": lambda size: (1, size / 2, -0.5)}
+
+
 cdef int fill_grid_axis(fo_grid_axis *a, double size, str coordinates) except -1:
-    a.before, a.scale, a.shift = {"pixels": (0, 1, 0), "corners": (1, (size - 1) / 2, 0),
-                                  "borders": (1, size / 2, -0.5)}[coordinates]
+    a.before, a.scale, a.shift = GRID_COORDINATES[coordinates](size)
     a.low, a.high = (0.0, size - 1) if coordinates == "corners" else (-0.5, size - 0.5)
 
 

@@ -109,6 +109,9 @@ MIXED = {  # what mixes the images, or lets an axis that is as long stand where 
     "concatenate": "h = Exp(x) g = Neg(x) y = Concat<axis=0>(h, g)",
     "product": "t = Transpose<perm=[1, 2, 0]>(x) u = Transpose<perm=[1, 0, 2]>(x) y = MatMul(t, u)",
     "constant": "y = Add(x, c)",
+    "sequences": "l = Constant<value_ints=[4, 0, 3, 1, 2, 4, 3, 2]>() h = Exp(x) "
+    "y = ReverseSequence<batch_axis=0, time_axis=1>(h, l)",
+    "elements": "k = Constant<value_ints=[3]>() v, i = TopK<axis=1>(x, k) h = Exp(x) y = GatherElements<axis=1>(h, i)",
 }
 
 

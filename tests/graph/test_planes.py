@@ -28,14 +28,14 @@ def test_resizing(mode, draw):
     np.testing.assert_array_equal(net(x), fo.resize(x, scale=2, mode=mode))
 
 
-@pytest.mark.parametrize("channels, groups", [(8, 8), (3, 1), (8, 2)])
-def test_a_convolution_and_one_of_pixels(channels, groups, draw):
-    """Of a grouped one the input is turned: its kernel reads channels that are neighbours."""
-    x, w, last = draw(1, channels, 12, 13), draw(8, channels // groups, 3, 3), draw(5, 8, 1, 1)
+@pytest.mark.parametrize("channels, groups, last_groups", [(8, 8, 1), (3, 1, 1), (8, 2, 1), (8, 1, 8), (8, 1, 4)])
+def test_a_convolution_and_one_of_pixels(channels, groups, last_groups, draw):
+    """A grouped kernel reads channels that are neighbours: the input is turned, or a kernel before writes them so."""
+    x, w, last = draw(1, channels, 12, 13), draw(8, channels // groups, 3, 3), draw(8, 8 // last_groups, 1, 1)
     first = ("Conv", {"pads": [1] * 4, "group": groups}, [w])
-    net, steps = network(x, [first, ("Relu", {}, []), ("Conv", {}, [last])])
+    net, steps = network(x, [first, ("Relu", {}, []), ("Conv", {"group": last_groups}, [last])])
     assert steps == ["copy"] * (groups == 2) + ["conv2d", "conv2d"]
-    layers = fo.Conv2d(w, padding=1, groups=groups, activation="relu"), fo.Conv2d(last)
+    layers = fo.Conv2d(w, padding=1, groups=groups, activation="relu"), fo.Conv2d(last, groups=last_groups)
     np.testing.assert_allclose(net(x), layers[1](layers[0](x)), rtol=0, atol=2e-4)
 
 

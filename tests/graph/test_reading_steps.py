@@ -36,6 +36,8 @@ def run(kind, *args, **options):
 
 
 def reflected(i, low, high):
+    if high == low:
+        return np.full_like(i, low)
     period = 2 * (high - low)
     d = np.mod(i - low, period)
     return low + np.minimum(d, period - d)
@@ -77,9 +79,10 @@ def test_grid_sample(mode, beyond, shape, out, isa, threads, draw):
         ]
         places = [((g[:, 0].astype(np.float64) + 1) / 2 * (b - a) + a) for g, (a, b) in zip(given, borders)]
         run("grid_sample", x, *given, y, mode, beyond, coordinates)
-        near = mode != "nearest" and min(shape[2:]) > 1
-        if near:
-            np.testing.assert_allclose(y, read(x, *places, mode, beyond, borders), rtol=0, atol=2e-4)
+        expected = read(x, *places, mode, beyond, borders)
+        # float32 may take the other pixel where two are as near
+        sure = np.logical_and(*((abs(np.mod(p, 1) - 0.5) > 1e-4) | (mode != "nearest") for p in places))
+        assert sure.mean() > 0.9 and (abs(y - expected) * sure[:, np.newaxis]).max() < 2e-4
 
 
 @pytest.mark.parametrize("beyond", BEYOND)
@@ -100,8 +103,35 @@ def test_what_grid_sample_refuses(draw):
             run("grid_sample", x, rows, columns, y, *options)
     with pytest.raises(ValueError, match="differ in batch or channels"):
         run("grid_sample", x, places, places, nhwc(draw(1, 2, 2, 2)), *options)
-    with pytest.raises(ValueError, match="outside its axis"):
+    with pytest.raises(ValueError, match="images of a GridSample have no pixels"):
         run("grid_sample", x[:, :, :0], places, places, y, *options)
+    for which, known in enumerate(["nearest, linear, cubic", "zeros, border, reflection", "pixels, corners, borders"]):
+        wrong = [*options[:which], "odd", *options[which + 1 :]]
+        with pytest.raises(ValueError, match=f"unknown 'odd'; known are {known}"):
+            run("grid_sample", x, places, places, y, *wrong)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_weighs_nothing_may_be_infinite(mode, dtype, isa):
+    """A pixel at the border is not read for points outside, by the step as by NumPy."""
+    x, grid = np.ones((1, 1, 3, 3), dtype), np.full((1, 1, 2, 2), -3, dtype)
+    x[..., 0, 0], grid[0, 0, 1] = np.inf, 1
+    attrs = {"mode": mode, "align_corners": 1}
+    node = Node("GridSample", "g", [], ["y"], attrs)
+    np.testing.assert_array_equal(evaluate(node, [x, grid])[0], [[[[0, 1]]]])
+    if dtype is np.float32:
+        net = load("GridSample", {"x": x, "g": grid}, attrs=attrs, opset=20)
+        np.testing.assert_array_equal(net(x, grid), [[[[0, 1]]]])
+
+
+def test_rows_of_many_points(isa, threads, draw):
+    """Threads share one row: it has the bits of as many rows of a point."""
+    x, positions, results = nhwc(draw(1, 17, 9, 8)), 9 * draw(2, 1, 1, 1, 30001), []
+    for out in (1, 30001), (30001, 1):
+        results.append(nhwc(np.zeros((1, 17, *out), np.float32)))
+        run("grid_sample", x, *positions.reshape(2, 1, 1, *out), results[-1], "linear", "border", "pixels")
+    np.testing.assert_array_equal(results[0].reshape(results[1].shape), results[1])
 
 
 def test_a_network_reads_by_a_step(draw):
@@ -143,6 +173,36 @@ def test_roi_align(samples, centred, channels, isa, threads, draw):
     run("roi_align", x, boxes, images, y, samples, 0.5, -0.5 * centred, centred)
     expected = roi_means(x, boxes, images, (3, 2), samples, 0.5, -0.5 * centred, centred)
     np.testing.assert_allclose(y, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "size, box, bins, samples",
+    [((6, 4), [3.75, 0.25, 4.75, 7.25], (2, 3), 2), ((2, 6), [0.5, -1.5, 5.75, -3], (3, 3), 3)],
+)
+def test_points_at_the_limits(size, box, bins, samples, isa):
+    """A pixel beyond the image: they are read at its border."""
+    x, boxes, images = np.ones((1, 1, *size), np.float32), np.float32([box]), np.array([0])
+    attrs = dict(output_height=bins[0], output_width=bins[1], sampling_ratio=samples)
+    attrs["coordinate_transformation_mode"] = "output_half_pixel"
+    net = load("RoiAlign", {"x": x, "r": boxes, "b": images}, attrs=attrs, opset=16)
+    node = Node("RoiAlign", "r", [], ["y"], attrs)
+    for expected in evaluate(node, [x, boxes, images])[0], roi_means(x, boxes, images, bins, samples, 1, 0, False):
+        np.testing.assert_allclose(net(x, boxes, images), expected, rtol=0, atol=1e-6)
+
+
+def test_boxes_of_images_without_pixels(draw):
+    """Every point is beyond them."""
+    x, boxes, images = (
+        nhwc(draw(1, 3, 1, 5))[:, :, :0],
+        np.float32([[0, 0, 4, 4], [-1, -1, 0, 0]]),
+        np.zeros(2, np.int64),
+    )
+    y = nhwc(draw(2, 3, 2, 2))
+    for samples in 0, 2:
+        run("roi_align", x, boxes, images, y, samples, 1.0, 0.0, False)
+        np.testing.assert_array_equal(y, 0)
+    node = Node("RoiAlign", "r", [], ["y"], {"coordinate_transformation_mode": "half_pixel", "sampling_ratio": 2})
+    np.testing.assert_array_equal(evaluate(node, [x, boxes, images])[0], np.zeros((2, 3, 1, 1)))
 
 
 def test_a_box_far_away(draw):
@@ -205,6 +265,22 @@ def test_hardmax_and_sequences_backwards_by_steps(draw):
         for b, n in enumerate(lengths):
             expected[:n, b] = x[:n, b][::-1]
         np.testing.assert_array_equal(net(x, lengths), expected)
+
+
+@pytest.mark.parametrize("shape, axis", [((3, 0), 1), ((2, 0, 3), 1), ((0, 3), 1)])
+@pytest.mark.parametrize("opset", [12, 13])
+def test_hardmax_of_nothing(shape, axis, opset):
+    x = np.zeros(shape, np.float32)
+    net = load("Hardmax", {"x": x}, attrs={"axis": axis}, opset=opset)
+    node = Node("Hardmax", "h", [], ["y"], {"axis": axis, "to_end": opset < 13})
+    assert "numpy" not in steps(net, x)
+    assert net(x).shape == evaluate(node, [x])[0].shape == shape
+
+
+def test_hardmax_of_nan():
+    """The first NaN is the largest, as ArgMax has it."""
+    x = np.float32([[1, np.nan, 3, np.nan]])
+    np.testing.assert_array_equal(load("Hardmax", {"x": x}, attrs={"axis": 1})(x), [[0, 1, 0, 0]])
 
 
 @pytest.mark.parametrize("at_end", [False, True])

@@ -150,9 +150,17 @@ def _stays_in_planes(p: LoweringContext, node):
     if len(readers) != 1 or readers[0].op != "Conv" or readers[0].output not in p.targets or readers[0].residual:
         return False
     w = p.data(readers[0].inputs[1])
-    stays = w is not None and set(w.shape[2:]) == {1} and readers[0].inputs[0] == node.output
-    p.planes |= {node.output} if stays else set()
-    return stays
+    return (
+        w is not None
+        and set(w.shape[2:]) == {1}
+        and readers[0].inputs[0] == node.output
+        and _reads_planes(w, readers[0].attrs.get("group", 1))
+    )
+
+
+def _reads_planes(w, groups):
+    """Whether the kernel of these weights reads images in planes: of other groups it reads channels last."""
+    return groups == 1 or w.shape[1] == 1
 
 
 def _lower_conv(p: LoweringContext, node):
@@ -169,7 +177,8 @@ def _lower_conv(p: LoweringContext, node):
     # an input of the network is read in place, by the ungrouped kernel
     outer = _comes_in_planes(p, node.inputs[0])
     mixes = groups == 1 or w.shape[1] > 1  # depthwise kernels do not write planes of pixels, but of planes
-    alone = outer and not (mixes and groups > 1) and _stays_in_planes(p, node)
+    alone = outer and _reads_planes(w, groups) and _stays_in_planes(p, node)
+    p.planes |= {node.output} if alone else set()
     # a softmax makes factors of differences: where logits are large, channels must round alike
     exact = node.output in p.logits
     # a part of the network, as quantisation runs them, may end where all of it goes on

@@ -49,7 +49,11 @@ def interpolate(x, places, mode, inside):
         y = _core.sampled(pixels, at.reshape(flat), weights.astype(np.float32, copy=False).reshape(flat))
         return y.reshape(*places[0].shape, -1)
     dtype = np.result_type(x, places[0])
-    return sum(pixels[i] * w[..., np.newaxis].astype(dtype) for i, w in zip(at, weights, strict=True)).astype(x.dtype)
+    weighed = zip(at, weights[..., np.newaxis].astype(dtype), strict=True)
+    # what weighs 0 may be infinite, and beyond the image
+    return sum(
+        np.multiply(pixels[i], w, out=np.zeros((*i.shape, x.shape[1]), dtype), where=w != 0) for i, w in weighed
+    ).astype(x.dtype)
 
 
 def zeros_outside(sizes):
@@ -219,7 +223,7 @@ def _roi_align(node, x, rois, batch):
         lines = [
             _roi_line(s, d, b, ratio, n) for s, d, b, n in zip((roi[1], roi[0]), sizes, bins, x.shape[2:], strict=True)
         ]
-        if all(line[0][0].size for line in lines):
+        if 0 not in x.shape[2:] and all(line[0][0].size for line in lines):
             pool(pixels[image], lines, result)
     return np.moveaxis(y, -1, 1)
 

@@ -130,6 +130,8 @@ def _cumulative(function, first):
 
 def _hardmax(node, x):
     """1 at the first of the largest elements along an axis, or, in old opsets, along all from this one on."""
+    if x.size == 0:
+        return np.zeros_like(x)
     axis = node.attrs["axis"] % max(x.ndim, 1)
     rows = x.reshape(*x.shape[:axis], -1) if node.attrs["to_end"] else np.moveaxis(x, axis, -1)
     y = (np.arange(rows.shape[-1]) == rows.argmax(-1)[..., np.newaxis]).astype(x.dtype)
@@ -147,8 +149,10 @@ def _lower_hardmax(p: LoweringContext, node):
         x, y = p.reshape(node, x, flat), p.reshape(node, y, flat)
     places = p.new((*x.shape[:axis], 1, *x.shape[axis + 1 :]), dtype=np.dtype(np.int64))
     ones = broadcast(p.constant(np.ones((), x.dtype), ()), places.shape)
-    p.add("argmax", node, least=False, x=x, y=places, axis=axis)
     p.add("fill", node, y=y, value=0.0)
+    if x.shape[axis] == 0:
+        return True
+    p.add("argmax", node, least=False, x=x, y=places, axis=axis)
     p.add("scatter", node, x=y, indices=places, updates=ones, y=y, reduction="none", along=axis, of=x.dtype)
     return True
 
