@@ -107,14 +107,22 @@ static fo_status bits(const test_case *t) {
     return status;
 }
 
-/* ic oc groups kh kw sh sw dh dw, n ih iw oh ow top left, x and y in NHWC, algorithm, Winograd's tile or 0;
- * slopes x w bias residual */
+/* ic oc groups kh kw sh sw dh dw, as all convolutions begin */
+static fo_conv2d_shape conv_shape(const test_case *t, const float *slopes, fo_named_algorithm algorithm, bool nhwc) {
+    const ptrdiff_t *i = t->i;
+    return (fo_conv2d_shape){i[0],      i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], activation(t, slopes),
+                             algorithm, nhwc};
+}
+
+static fo_conv2d_size conv_size(const ptrdiff_t *i) { /* behind them: n ih iw oh ow top left */
+    return (fo_conv2d_size){i[9], i[10], i[11], i[12], i[13], i[14], i[15]};
+}
+
+/* and then x and y in NHWC, algorithm, Winograd's tile or 0; slopes x w bias residual */
 static fo_status convolution(const test_case *t, bool transposed) {
     const ptrdiff_t *i = t->i;
-    const fo_conv2d_shape s = {
-        i[0],      i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], activation(t, t->in[0]), (fo_named_algorithm)i[18],
-        i[17] != 0};
-    const fo_conv2d_size z = {i[9], i[10], i[11], i[12], i[13], i[14], i[15]};
+    const fo_conv2d_shape s = conv_shape(t, t->in[0], (fo_named_algorithm)i[18], i[17]);
+    const fo_conv2d_size z = conv_size(i);
     const fo_image x = image((float *)t->in[1], i[16], s.ic, z.ih, z.iw), y = image(t->y[0], i[17], s.oc, z.oh, z.ow);
     fo_image r = y, *residual = t->in[4] ? &r : NULL;
     r.data = (float *)t->in[4];
@@ -395,9 +403,8 @@ static fo_status qrounded(const test_case *t) { /* m n k; x w bias: rounded to b
 
 static fo_status qconv2d(const test_case *t) { /* as convolution's up to left, in NHWC; x w scales bias [nudge] */
     const ptrdiff_t *i = t->i;
-    const fo_conv2d_shape s = {i[0], i[1],      i[2], i[3], i[4], i[5], i[6], i[7], i[8], activation(t, NULL),
-                               0,    i[16] != 0};
-    const fo_conv2d_size z = {i[9], i[10], i[11], i[12], i[13], i[14], i[15]};
+    const fo_conv2d_shape s = conv_shape(t, NULL, FO_AUTO, i[16]);
+    const fo_conv2d_size z = conv_size(i);
     const fo_quantized q = quantized(t);
     fo_conv2d *plan = fo_qconv2d_create(&s, (const int8_t *)t->in[1], &q);
     uint8_t *bytes = byte_results(t);
@@ -409,21 +416,45 @@ static fo_status qconv2d(const test_case *t) { /* as convolution's up to left, i
     return status;
 }
 
+static fo_status qconv2d_bf16(const test_case *t) { /* as convolution's up to left, whether in NHWC; x w bias */
+    const bool nhwc = t->i[16];
+    const fo_conv2d_shape s = conv_shape(t, NULL, FO_DIRECT, nhwc); /* where float32 multiplies, integers stay exact */
+    const fo_conv2d_size z = conv_size(t->i);
+    fo_conv2d *plan = fo_conv2d_create_bf16(&s, &(fo_weights){t->in[1], FO_F32}, NULL, t->in[2]);
+    const fo_image x = image((float *)t->in[0], nhwc, s.ic, z.ih, z.iw), y = image(t->y[0], nhwc, s.oc, z.oh, z.ow);
+    const fo_status status = fo_conv2d_run_as(plan, (fo_types){0}, &z, &x, NULL, &y);
+    fo_conv2d_free(plan);
+    return status;
+}
+
 static const struct {
     const char *kind;
     fo_status (*run)(const test_case *);
-} kinds[] = {{"linear", linear},       {"bits", bits},
-             {"conv2d", conv2d},       {"conv_transpose", conv_transpose},
-             {"cell", cell},           {"sequence", sequence},
-             {"pointwise", pointwise}, {"elementwise", elementwise},
-             {"copy", copy},           {"pool", pool},
-             {"reduce", reduce},       {"softmax", softmax},
-             {"norm", norm},           {"lrn", lrn},
-             {"resize", resize},       {"sample", sample},
-             {"roi_align", roi_align}, {"grid_sample", grid_sample},
-             {"matmul", matmul},       {"attention", attention},
-             {"qlinear", qlinear},     {"qdynamic", qdynamic},
-             {"qconv2d", qconv2d},     {"qrounded", qrounded}};
+} kinds[] = {{"linear", linear},
+             {"bits", bits},
+             {"conv2d", conv2d},
+             {"conv_transpose", conv_transpose},
+             {"cell", cell},
+             {"sequence", sequence},
+             {"pointwise", pointwise},
+             {"elementwise", elementwise},
+             {"copy", copy},
+             {"pool", pool},
+             {"reduce", reduce},
+             {"softmax", softmax},
+             {"norm", norm},
+             {"lrn", lrn},
+             {"resize", resize},
+             {"sample", sample},
+             {"roi_align", roi_align},
+             {"grid_sample", grid_sample},
+             {"matmul", matmul},
+             {"attention", attention},
+             {"qlinear", qlinear},
+             {"qdynamic", qdynamic},
+             {"qconv2d", qconv2d},
+             {"qrounded", qrounded},
+             {"qconv2d_bf16", qconv2d_bf16}};
 
 /* ---- cases ---- */
 
@@ -498,10 +529,10 @@ static bool run_case(test_case *t, int kind, bool at_end) {
 
 int main(int argc, char **argv) {
     FILE *f = argc == 3 || argc == 4 ? fopen(argv[1], "rb") : NULL;
-    if (!f) die("give the file of the cases, what multiplies bytes, and how the kinds that are run begin");
+    if (!f) die("give the file of the cases, what multiplies int8, and how the kinds that are run begin");
     const char *const chosen = argc == 4 ? argv[3] : "";
     const char *products = fo_has_bf16() ? "BFMMLA" : fo_has_dot_product() ? "SDOT" : "multiply-add";
-    if (strcmp(argv[2], products)) die("bytes and bfloat16 are multiplied otherwise");
+    if (strcmp(argv[2], products)) die("int8 and bfloat16 are multiplied otherwise");
     signal(SIGSEGV, on_signal);
     signal(SIGBUS, on_signal);
     signal(SIGILL, on_signal);

@@ -848,6 +848,20 @@ def qconv2d(ic, oc, image, kernel, stride=1, padding=0, groups=1, layout="NCHW",
     quantized("qconv2d", name, integers, x.reshape(-1), w, sums, 3 if nhwc else 1, clips)
 
 
+def qconv2d_bf16(ic, oc, image, kernel, stride=1, padding=0, groups=1, layout="NCHW", exact=True):
+    """As qrounded."""
+    nhwc = layout == "NHWC"
+    x, w, bias = 9 * draw(2, *((*image, ic) if nhwc else (ic, *image))), 9 * draw(oc, ic // groups, *kernel), draw(oc)
+    x, w, bias = (a.round(0) if exact else a for a in (x, w, bias))
+    options = dict(stride=stride, padding=padding, groups=groups, layout=layout)
+    y = oracle.conv2d(bfloat16(x), bfloat16(w), bias=bias, activation=("clip", -200.0, 300.0), **options)
+    y = Approx(y.value, np.zeros_like(y.value) if exact else 2 * y.error)
+    size = y.value.shape[1:3] if nhwc else y.value.shape[2:]
+    integers = [ic, oc, groups, *kernel, stride, stride, 1, 1, 2, *image, *size, padding, padding, nhwc]
+    name = f"{ic}-{oc} {image} {kernel} s{stride} g{groups} {layout}".replace(", ", "x")
+    case("qconv2d_bf16", name, integers, [x, w, bias], [y], "clip", (-200.0, 300.0, 0))
+
+
 def write_bytes():
     for m, n, k in [(1, 1, 4), (8, 64, 64), (13, 19, 20), (4, 72, 33), (1, 100, 1000)]:
         qlinear(m, n, k, clips=n > 60)
@@ -865,6 +879,13 @@ def write_bytes():
         qconv2d(8, 8, (7, 6), (3, 3), padding=1, groups=2, layout=layout)
         for c, image, k, stride in [(20, (9, 34), 3, 1), (36, (7, 40), 3, 2), (16, (8, 18), 5, 1), (8, (6, 66), 7, 2)]:
             qconv2d(c, c, image, (k, k), stride, k // 2, c, layout, clips=stride == 1)
+        qconv2d_bf16(16, 20, (5, 7), (1, 1), layout=layout)
+        qconv2d_bf16(8, 7, (6, 7), (3, 3), padding=1, layout=layout, exact=False)
+        qconv2d_bf16(8, 12, (7, 6), (3, 3), stride=2, padding=1, groups=2, layout=layout)
+        # rows of the kernel as segments: of an even number of groups, an odd one, one alone
+        for ic, kernel, stride in (3, (3, 3), 2), (8, (3, 3), 1), (6, (3, 3), 1), (10, (2, 5), 2), (2, (3, 1), 1):
+            for oc, exact in (20, True), (35, False):
+                qconv2d_bf16(ic, oc, (6, 29 * stride + 4), kernel, stride, 1, layout=layout, exact=exact)
 
 
 if __name__ == "__main__":
