@@ -401,17 +401,6 @@ def by_dots(case):
     return run
 
 
-def by_amx(case):
-    """The same by AMX, of whose sums the bits are not ours: it runs."""
-
-    def run(numbers):
-        with using_int8_products("amx"):
-            if _core.has_amx():
-                case(numbers)
-
-    return run
-
-
 def rounded_image(numbers, layout, shape):
     ic, size, oc, kernel, options = shape
     w = numbers(oc, ic // options.get("groups", 1), *kernel)
@@ -427,16 +416,18 @@ ROUNDED_IMAGES = [
 ]
 
 
+ROUNDED_ROWS = [*range(1, 14), 25, 40]
+
+
 def products_of_bfloat16():
     for shape, layout in product(ROUNDED_IMAGES, LAYOUTS):
         case = partial(rounded_image, layout=layout, shape=shape)
         yield f"conv2d {layout} {named(shape)} rounded to bfloat16", in_float32(case)
         yield f"conv2d {layout} {named(shape)} dots of bfloat16", by_dots(case)
-    for m in (*range(1, 14), 25, 40):
+    for m in ROUNDED_ROWS:
         case = partial(rounded, m=m)
         yield f"Linear {m} rows rounded to bfloat16", in_float32(case)
         yield f"Linear {m} rows, dots of bfloat16", by_dots(case)
-        yield f"Linear {m} rows, AMX", by_amx(case)
 
 
 # Steps (0: a cell), batch, inputs, units.
@@ -1017,6 +1008,16 @@ def eight_bits():
                 f"qconv2d {shape[0]} to {shape[2]} {shape[3]} {described(shape[4])} {layout} {activation}",
                 partial(quantized_convolution, shape=shape, layout=layout, activation=activation),
             )
+
+
+def by_amx():
+    """Products of bfloat16 by AMX: for which variants run, not for bits, which are not ours."""
+
+    def case(numbers, m):
+        with using_int8_products("amx") as amx:
+            return rounded(numbers, m) if amx else None
+
+    return {f"Linear {m} rows, AMX": partial(case, m=m) for m in ROUNDED_ROWS}
 
 
 def benchmark():

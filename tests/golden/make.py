@@ -4,9 +4,10 @@
     python tests/golden/make.py --write     writes the tables anew; columns of sets that this machine lacks stay
     python tests/golden/make.py --ran       the kernel variants that the cases run, by name
 
-The kernel variants need a build with FUSEDOPS_TRACE=1. A column is an instruction set; a cell that is empty was never
-filled and is not compared. FUSEDOPS_EMULATE_AVX512=1 (setup.py) fills AVX-512's. Caches are those of the machine below,
-whatever this one has, for the choice of an algorithm depends on them.
+The kernel variants need a build with FUSEDOPS_TRACE=1. A column is an instruction set; a cell that is empty is not
+compared: the set does not multiply as the case says, or no machine that has both has written it yet.
+FUSEDOPS_EMULATE_AVX512=1 (setup.py) fills AVX-512's. Caches are those of the machine below, whatever this one has, for
+the choice of an algorithm depends on them.
 """
 
 import argparse
@@ -73,14 +74,14 @@ def run(made, columns, threads=2):
 
 
 def variants():
-    """The names of all variants that ran; the benchmark's convolutions run, too.
+    """The names of all variants that ran; AMX and the benchmark's convolutions run, too.
 
     One thread runs them, for which heights of tiles several take is chance; two only what Winograd's threads share.
     """
-    from bits import benchmark, cases
+    from bits import benchmark, by_amx, cases
 
     vectors = [column for column in available() if column != "scalar"]
-    alone = [*run(cases(), available(), threads=1), *run(benchmark(), vectors, threads=1)]
+    alone = [*run(cases(), available(), threads=1), *run(by_amx() | benchmark(), vectors, threads=1)]
     rows = alone + [(name, row) for name, row in run(cases(), available()) if "winograd" in name]
     return {name for _, row in rows for _, names in row.values() for name in names}
 
