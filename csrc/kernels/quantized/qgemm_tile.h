@@ -4,7 +4,7 @@
  *   B   panel of columns    group 0: b0 b1 b2 b3 of column 0, of column 1, ...; group 1: ...
  *
  * A group is four steps of int8, or two of bfloat16. Each lane adds the products of its column. Sums of integers are
- * exact, so no order matters; those of floats go over the groups in order, whatever the tile.
+ * exact, so no order matters; those of floats go over the groups in order, or over pairs of groups, whatever the tile.
  */
 enum { Q_MAX_ROWS = Q_ROWS + Q_ROWS };
 _Static_assert((int)Q_VECTORS <= (int)EB_VECTORS, "a row of a tile is packed at once");
@@ -16,6 +16,24 @@ typedef struct {
     const int8_t *b;
     int wanted; /* columns */
 } qstack;
+
+#ifdef v_dot_lane
+/* As many groups as a vector has, of int8: a load has a row's next ones, and nothing is broadcast. What is left of k. */
+INLINE ptrdiff_t qlanes(const int mr, const int nv, vi acc[][Q_VECTORS], const uint8_t *rows[], ptrdiff_t lda,
+                        const int8_t **b, ptrdiff_t k) {
+    for (; k >= VL; k -= VL) {
+        vi x[Q_MAX_ROWS];
+        UNROLL_FOR (int r = 0; r < mr; r++) x[r] = v_iload(rows[r / 3] + r % 3 * lda);
+        UNROLL_FOR (int lane = 0; lane < VL; lane++)
+            UNROLL_FOR (int v = 0; v < nv; v++, *b += QUADS) {
+                const vi w = v_iload(*b);
+                UNROLL_FOR (int r = 0; r < mr; r++) v_dot_lane(acc[r][v], x[r], w, lane);
+            }
+        UNROLL_FOR (int r = 0; r < mr; r += 3) rows[r / 3] += QUADS;
+    }
+    return k;
+}
+#endif
 
 #ifdef v_mmla_bf16
 /* Sums of pairs of rows by pairs of columns, or back: of two rows of a vector, its lower and its upper columns. */
@@ -60,17 +78,8 @@ INLINE const int8_t *qsteps(const fo_dtype type, const int mr, const int nv, vi 
         rows[r / 3] = a + r * lda;
         v_launder(rows[r / 3]); /* or each row would take a pointer */
     }
-#ifdef v_dot_lane /* a load has a row's next groups, and nothing is broadcast */
-    for (; type != FO_BF16 && k >= VL; k -= VL) {
-        vi x[Q_MAX_ROWS];
-        UNROLL_FOR (int r = 0; r < mr; r++) x[r] = v_iload(rows[r / 3] + r % 3 * lda);
-        UNROLL_FOR (int lane = 0; lane < VL; lane++)
-            UNROLL_FOR (int v = 0; v < nv; v++, b += QUADS) {
-                const vi w = v_iload(b);
-                UNROLL_FOR (int r = 0; r < mr; r++) v_dot_lane(acc[r][v], x[r], w, lane);
-            }
-        UNROLL_FOR (int r = 0; r < mr; r += 3) rows[r / 3] += QUADS;
-    }
+#ifdef v_dot_lane
+    if (type != FO_BF16) k = qlanes(mr, nv, acc, rows, lda, &b, k);
 #endif
 #ifdef v_mmla_bf16
     if (type == FO_BF16) k = qblocks(mr, nv, acc, rows, lda, &b, k);
