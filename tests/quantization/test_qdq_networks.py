@@ -239,7 +239,7 @@ def test_depthwise_weights_with_zero_points(isa, products, dtype, pixels):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_a_pair_between_floats_is_one_step(isa, threads, dtype, tmp_path):
-    """Unless the bytes are read, too, or the two halves differ."""
+    """Unless the bytes are read, too, or the two quantisations differ."""
     net, q = Net(), (0.031, 120 if dtype == np.uint8 else -7)
     x = np.random.default_rng(0).standard_normal((3, 5, 407)).astype(np.float32) * 3
     x.flat[:3] = np.nan, np.inf, -np.inf
