@@ -154,6 +154,18 @@ INLINE void depthwise_less(const qsegment *s, ptrdiff_t o, const int deep, const
         UNROLL_FOR (int u = 0; u < 2; u++) acc[r][u] = v_iadd(acc[r][u], v_isub(before[0][r][u], before[width][r][u]));
 }
 
+/* Weights of two vectors of quads from v on: of up to two rows or two groups, five columns. */
+INLINE void depthwise_weights(const qsegment *s, ptrdiff_t v, const int width, const int groups, const int deep,
+                              vi w[2][2][5][PHASES][2]) {
+    UNROLL_FOR (int r = 0; r < deep; r++)
+        UNROLL_FOR (int g = 0; g < groups; g++)
+            UNROLL_FOR (int j = 0; j < width; j++)
+                UNROLL_FOR (int phase = 0; phase < PHASES; phase++)
+                    UNROLL_FOR (int u = 0; u < 2; u++)
+                        w[r][g][j][phase][u] =
+                            v_dot_weights(v_iload(s->w + (((r + g) * width + j) * 4 + v + u) * QUADS), phase);
+}
+
 /* Sums and bytes of the segment's outputs, by two vectors of quads: the first two leave 16-bit integers to the other
  * two, of the same literals. */
 INLINE void depthwise_pass(qsegment *s, const eb_bounds *bounds, const int pass, const int width, const int groups,
@@ -163,19 +175,14 @@ INLINE void depthwise_pass(qsegment *s, const eb_bounds *bounds, const int pass,
     const bool zeros = d->ep.w_zero;
     const eb_bounds b = *bounds;
     qtarget to[2];
-    vi w[2][2][5][PHASES][2], start[2]; /* of up to two rows or two groups, five columns */
+    vi w[2][2][5][PHASES][2], start[2];
     vf scale[2], bias[2], nudge[2];
     UNROLL_FOR (int u = 0; u < 2; u++) {
         start[u] = v_iload(d->ep.start + at + u * VL);
         scale[u] = v_load(d->ep.scale + at + u * VL), bias[u] = v_load(d->ep.bias + at + u * VL);
         nudge[u] = d->ep.nudge ? v_load(d->ep.nudge + at + u * VL) : v_zero();
-        UNROLL_FOR (int r = 0; r < deep; r++)
-            UNROLL_FOR (int g = 0; g < groups; g++)
-                UNROLL_FOR (int j = 0; j < width; j++)
-                    UNROLL_FOR (int phase = 0; phase < PHASES; phase++)
-                        w[r][g][j][phase][u] =
-                            v_dot_weights(v_iload(s->w + (((r + g) * width + j) * 4 + 2 * pass + u) * QUADS), phase);
     }
+    depthwise_weights(s, 2 * pass, width, groups, deep, w);
     UNROLL_FOR (int r = 0; r < deep; r++) to[r] = depthwise_target(s, r);
     if (zeros) depthwise_before(s, 2 * pass);
     for (ptrdiff_t o = 0; o < n; o++) {
