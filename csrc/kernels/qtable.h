@@ -131,9 +131,12 @@ extern const fo_qkernels fo_qkernels_scalar, fo_qkernels_avx2, fo_qkernels_avx2v
     fo_qkernels_avx512vnni, fo_qkernels_avx512bf16, fo_qkernels_avx512amx, fo_qkernels_neon, fo_qkernels_neondot,
     fo_qkernels_neonbf16;
 
-/* The channel that vector q of a block of four has in a lane: that of v_quads (simd.h). */
+/* Lanes of a vector of quads that are neighbouring channels, and the channel that vector q of a block of four has in a
+ * lane: that of v_quads (simd.h). */
+static inline ptrdiff_t fo_quad_lanes(ptrdiff_t vl) { return vl / 4 ? 4 : 1; }
 static inline ptrdiff_t fo_quad_channel(ptrdiff_t q, ptrdiff_t lane, ptrdiff_t vl) {
-    return vl / 4 ? lane / 4 * 16 + 4 * q + lane % 4 : q;
+    const ptrdiff_t lanes = fo_quad_lanes(vl);
+    return lane / lanes * 4 * lanes + q * lanes + lane % lanes;
 }
 
 /* Planes of a depthwise kernel (quantized/planes.h): from row to row of the copy, whose bytes outside the image serve

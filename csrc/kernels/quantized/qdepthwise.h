@@ -233,12 +233,12 @@ INLINE void depthwise_end_sums(const qsegment *s, ptrdiff_t o, const vi sums[4])
     const fo_qepilogue *e = &d->ep;
     const ptrdiff_t pixel = (s->image * d->p.oh + s->h) * d->p.ow + s->w0 + o, at = pixel * d->ldc + s->c,
                     r = pixel * e->ldr + s->c;
-    enum { LANES = VL < 4 ? VL : 4 }; /* that stay together: fo_quad_channel */
+    const int lanes = (int)fo_quad_lanes(VL);
     int32_t mixed[QUADS], ordered[QUADS];
     UNROLL_FOR (int v = 0; v < 4; v++) {
         v_istore(mixed + v * VL, sums[v]);
-        UNROLL_FOR (int l = 0; l < VL; l += LANES)
-            memcpy(ordered + 4 * l + LANES * v, mixed + v * VL + l, LANES * sizeof *mixed);
+        UNROLL_FOR (int l = 0; l < VL; l += lanes)
+            memcpy(ordered + fo_quad_channel(v, l, VL), mixed + v * VL + l, (size_t)lanes * sizeof *mixed);
     }
     const eb_sums args = {.e = e,
                           .type = FO_S8,
