@@ -232,8 +232,8 @@ static const fo_int8_costs fo_costs_of_multiply_add = {10000, 8, 2.2, 2.2, 16, 8
 static const fo_int8_costs fo_costs_of_multiply_add = {10000, 8, 0.66, 1.4, 16, 800, 0.2, 5.2, 75};
 #endif
 /* Products of bfloat16, the first five alone: with AVX512_BF16 two steps take as long as one of float32 (Zen 4: linear
- * 1.95, 1x1 1.7, 3x3 0.53 of Winograd's speed), and with BFMMLA, as counted, 54 instructions instead of 96; tiles, at half
- * the rate of int8, were not timed. */
+ * 1.95, 1x1 1.7, 3x3 0.53 of Winograd's speed), and with BFMMLA, as counted, 54 instructions instead of 96; AMX, at half
+ * the rate of int8, was not timed. */
 static const fo_int8_costs fo_costs_of_bf16_amx = {5000, 6, 0.2, 2, 4, 800, 0, 0, 0},
                            fo_costs_of_bf16 = {5000, 6, 0.5, 2, 4, 800, 0, 0, 0};
 /* In float32: the rows that a weight takes as long as; of a depthwise convolution an element of the image and a tap. */

@@ -54,7 +54,8 @@ NETWORKS = {
     "blocks, as one or layer by layer": (
         "float[1, 64, h, w] x",
         "a = Conv(x, p) b = Relu(a) c = Conv<pads=[1,1,1,1], group=128>(b, d) e = Relu(c) f = Conv(e, q) "
-        "g = Conv(f, p1) h = Relu(g) i = Conv<pads=[1,1,1,1], strides=[2,2], group=128>(h, d1) k = Relu(i) y = Conv(k, q1)",
+        "g = Conv(f, p1) h = Relu(g) i = Conv<pads=[1,1,1,1], strides=[2,2], group=128>(h, d1) k = Relu(i) "
+        "y = Conv(k, q1)",
         dict(
             p=w(128, 64, 1, 1),
             d=w(128, 1, 3, 3),
@@ -146,7 +147,8 @@ NETWORKS = {
     "a branch by the size": (
         "float[1, t, 8] x",
         "s = Shape(x) t1 = Gather(s, one) c = Greater(t1, four) "
-        "y = If<then_branch = g () => (float[1, t, 8] a) { a = Exp(x) }, else_branch = h () => (float[1, t, 8] b) { b = Neg(x) }>(c)",
+        "y = If<then_branch = g () => (float[1, t, 8] a) { a = Exp(x) }, "
+        "else_branch = h () => (float[1, t, 8] b) { b = Neg(x) }>(c)",
         dict(one=np.array(1), four=np.array(4)),
         rows(1, None, 8),
     ),

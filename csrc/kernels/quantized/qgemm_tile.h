@@ -18,7 +18,8 @@ typedef struct {
 } qstack;
 
 #ifdef v_dot_lane
-/* As many groups as a vector has, of int8: a load has a row's next ones, and nothing is broadcast. What is left of k. */
+/* As many groups as a vector has, of int8: a load has a row's next ones, and nothing is broadcast. Returns what is left
+ * of k. */
 INLINE ptrdiff_t qlanes(const int mr, const int nv, vi acc[][Q_VECTORS], const uint8_t *rows[], ptrdiff_t lda,
                         const int8_t **b, ptrdiff_t k) {
     for (; k >= VL; k -= VL) {
