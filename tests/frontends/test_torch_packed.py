@@ -77,6 +77,52 @@ def test_other_batch_sizes_are_refused():
         fo.from_torch(Counts(), (torch.ones(3, 2, 4), torch.tensor([3, 2])))
 
 
+class Rows(nn.Module):
+    """What `reads` makes of the rows of a packed result."""
+
+    def __init__(self, reads):
+        super().__init__()
+        self.layer, self.reads = nn.LSTM(4, 8), reads
+
+    def forward(self, x, lengths):
+        return self.reads(self.layer(pack_padded_sequence(x, lengths, enforce_sorted=False))[0].data)
+
+
+ACROSS = {
+    "mean": lambda y: y.mean(0),
+    "largest": lambda y: y.relu().amax(0),
+    "all": lambda y: y,
+    "one behind an end": lambda y: y[-1],
+    "softmax": lambda y: y.softmax(0).sum(),
+}
+
+
+@pytest.mark.parametrize("name, lengths", [*((name, [5, 5, 5]) for name in ACROSS), ("mean", [5]), ("all", [5, 2])])
+def test_what_reads_across_packed_rows_is_refused(name, lengths):
+    """Also where the example's rows are all as long, so that nothing differs for it."""
+    with pytest.raises(ValueError, match="padded sequences"):
+        fo.from_torch(Rows(ACROSS[name]), (torch.randn(5, len(lengths), 4), torch.tensor(lengths)))
+
+
+def test_what_a_row_decides_is_loaded():
+    """Elementwise, and by each row alone."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.norm = nn.LSTM(4, 8), nn.LayerNorm(8)
+
+        def forward(self, x, lengths):
+            y = self.layer(pack_padded_sequence(x, lengths, enforce_sorted=False))[0]
+            y = y._replace(data=self.norm(y.data).softmax(-1).exp())
+            return pad_packed_sequence(y, total_length=x.shape[0])[0].mean(0)
+
+    module, x = Model().eval(), torch.randn(5, 3, 4)
+    model = fo.from_torch(module, (x, torch.tensor([5, 5, 5])))
+    lengths = torch.tensor([2, 4, 3])
+    np.testing.assert_allclose(model(x.numpy(), lengths.numpy()), module(x, lengths).detach(), rtol=1e-5, atol=1e-6)
+
+
 def _packs():
     packed = pack_padded_sequence(torch.ones(3, 2, 4), torch.tensor([3, 2]))
     y, _ = pad_packed_sequence(nn.GRU(4, 5)(packed)[0])
@@ -85,6 +131,15 @@ def _packs():
 
 def test_torch_packs_as_before():
     assert _packs() and not {"_pack_padded_sequence", "_pad_packed_sequence"} & set(vars(torch._VF))
+
+
+def test_a_function_in_the_place_of_torchs_stays(monkeypatch):
+    def mine(*given):
+        return torch._C._VariableFunctions._pack_padded_sequence(*given)
+
+    monkeypatch.setitem(vars(torch._VF), "_pack_padded_sequence", mine)
+    fo.from_torch(nn.Linear(3, 4), torch.ones(2, 3))
+    assert vars(torch._VF)["_pack_padded_sequence"] is mine and "_pad_packed_sequence" not in vars(torch._VF)
 
 
 def test_another_thread_packs_as_before():

@@ -17,7 +17,7 @@ from .fx_reader import FxReader
 from .fx_values import Unsupported
 from .in_place import is_plain
 from .nn_layers import import_torch
-from .packed_ops import padded
+from .packed_ops import difference, padded
 from .progress import progress
 from .rnn_ops import whole
 from .value_dependence import is_inside, line_of, look_at_values
@@ -173,9 +173,12 @@ def _export(torch, module, example, leaves, open_sizes):
         if axes:
             shapes[x] = axes
     args, kwargs = example.replaced(example.args, leaves), example.replaced(example.kwargs, leaves)
-    with whole(torch), padded(torch):
+    with whole(torch), padded(torch) as packed:
         options = dict(dynamic_shapes=shapes if open_sizes else None, strict=False)
         exported = _quietly(torch, lambda: torch.export.export(module, args, kwargs, **options))
+    wrong = difference(torch, module, example) if packed else None
+    if wrong:
+        raise Unsupported(f"what it computes of packed sequences is not the same of padded sequences: {wrong}")
     program = _program(torch, exported, open_sizes)
     fixed = [(i, a) for i, a in open_sizes if isinstance(program.graph.inputs[i].shape[a], int)]
     for i, a in fixed:

@@ -2,16 +2,20 @@
 of networks take them: how many rows a packed one has only a call knows."""
 
 import contextlib
+import math
 from functools import cache
 
-from .rnn_ops import Lengths, is_whole
+from .rnn_ops import Lengths, is_whole, whole
+from .verify import apart
+
+_TOLERANCE = 0.01  # that of bfloat16: rows that should not be read are NaN
 
 
 @contextlib.contextmanager
-def padded(torch):
-    """While this lasts, what torch.nn.utils.rnn packs in this thread is rows of all steps, one after another; it is
-    within `whole`."""
-    functions, base = torch._VF, torch.nn.RNNBase
+def padded(torch, pack=None):
+    """While this lasts, what torch.nn.utils.rnn packs in this thread is rows of all steps, one after another, or what
+    `pack` makes; it is within `whole`. Yields a list that has the steps of all that was packed."""
+    functions, base, steps = torch._VF, torch.nn.RNNBase, []
     packs, pads, expected = (
         functions._pack_padded_sequence,
         functions._pad_packed_sequence,
@@ -25,31 +29,76 @@ def padded(torch):
         layers = self.num_layers * (1 + self.bidirectional)
         return layers, batch_sizes[0], self.proj_size or self.hidden_size
 
-    def pack(x, lengths, batch_first):
-        return (_packed if is_whole() else packs)(x, lengths, batch_first)
+    def packed(x, lengths, batch_first):
+        if not is_whole():
+            return packs(x, lengths, batch_first)
+        steps.append(x.shape[1 if batch_first else 0])
+        return (pack or _packed)(x, lengths, batch_first)
 
     def pad(data, lengths, *rest):
         return _padded(torch, data, lengths, *rest) if isinstance(lengths, Lengths) else pads(data, lengths, *rest)
 
-    functions._pack_padded_sequence, functions._pad_packed_sequence = pack, pad
+    before = dict(vars(functions))
+    functions._pack_padded_sequence, functions._pad_packed_sequence = packed, pad
     base.get_expected_hidden_size = without_asking
     try:
-        yield
+        yield steps
     finally:
-        del functions._pack_padded_sequence, functions._pad_packed_sequence
+        for name in ("_pack_padded_sequence", "_pad_packed_sequence"):
+            delattr(functions, name)
+            if name in before:  # another's, in the place of torch's
+                setattr(functions, name, before[name])
         base.get_expected_hidden_size = expected
 
 
-def _packed(x, lengths, batch_first):
+def difference(torch, module, example):
+    """What differs between the results of a module whose sequences are packed and those of one whose sequences stay
+    padded; None where nothing does. It packs with shorter lengths too, as those of the example may be all steps."""
+    packs, seen = torch._VF._pack_padded_sequence, False
+    for shorter in (lambda n: n, lambda n: torch.cat([n[:1], torch.ones_like(n[1:])]), torch.ones_like):
+        ends = []
+
+        def pack(x, lengths, batch_first, shorter=shorter, ends=ends):
+            lengths = shorter(lengths)
+            ends.append(int(lengths.min()))
+            return packs(x, lengths, batch_first)
+
+        def stay(x, lengths, batch_first, shorter=shorter):
+            return _packed(x, shorter(lengths), batch_first, behind=math.nan)
+
+        try:
+            with whole(torch), padded(torch, pack) as steps:
+                expected = example.tensors(module, example.leaves)
+        except Exception:  # whatever a module raises for lengths that it does not take
+            continue
+        seen |= all(n < max(m, 2) or m == 1 for n, m in zip(ends, steps, strict=True))
+        wrong = _wrong(torch, module, example, stay, expected)
+        if wrong:
+            return wrong
+    return None if seen else "no lengths below all steps could be tried: pass an example that has some"
+
+
+def _wrong(torch, module, example, pack, expected):
+    try:
+        with whole(torch), padded(torch, pack):
+            found = example.tensors(module, example.leaves)
+    except Exception as e:  # such as of shapes that differ
+        return str(e).splitlines()[0] if str(e) else type(e).__name__
+    pairs = zip(found, expected, strict=True)
+    return next((w for y, right in pairs if (w := apart(y.numpy(), right.numpy(), _TOLERANCE))), None)
+
+
+def _packed(x, lengths, batch_first, behind=None):
     x = x.transpose(0, 1) if batch_first else x
-    return x.flatten(0, 1), Lengths(lengths, *x.shape[:2])
+    steps, batch = x.shape[:2]
+    lengths = Lengths(lengths, steps, batch, behind)
+    return lengths.filled(x).flatten(0, 1), lengths
 
 
 def _padded(torch, data, lengths, batch_first, value, steps):
     """The opposite, with a value behind the ends of rows."""
     y = data.unflatten(0, (lengths.steps, lengths.batch))
-    live = torch.arange(lengths.steps).unsqueeze(1) < lengths.tensor
-    y = torch.where(live.reshape(*live.shape, *[1] * (y.ndim - 2)), y, value)
+    y = torch.where(lengths.live(y), y, value)
     if steps is lengths.longest:
         y = _cut(torch)(y, lengths.tensor)
     else:

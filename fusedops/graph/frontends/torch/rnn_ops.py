@@ -10,11 +10,21 @@ _FUNCTIONS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 class Lengths:
     """In the place of a packed sequence's batch sizes where its rows are padded, one step after another: the length of
-    each row."""
+    each row. `behind` is what floats behind the ends are filled with, if anything."""
 
-    def __init__(self, tensor, steps, batch):
+    def __init__(self, tensor, steps, batch, behind=None):
         self.tensor, self.device, self.steps, self.batch = tensor, tensor.device, steps, batch
-        self.longest = _Longest()
+        self.longest, self.behind = _Longest(), behind
+
+    def live(self, x):
+        """Whether elements of x (steps, batch, ...) are before the ends of rows, to broadcast with it."""
+        steps = self.tensor.new_ones(self.steps).cumsum(0) - 1
+        return (steps.unsqueeze(1) < self.tensor).reshape(self.steps, self.batch, *[1] * (x.ndim - 2))
+
+    def filled(self, x):
+        if self.behind is None:
+            return x
+        return x.where(self.live(x), self.behind if x.is_floating_point() else x.max())
 
     def __getitem__(self, i):
         """The batch, which is the first of the sizes."""
@@ -45,11 +55,11 @@ _NOW = _Now()
 
 
 @contextlib.contextmanager
-def whole(torch):
+def whole(torch, on=True):
     """While this lasts torch.nn's recurrent layers call operators of our own, which torch does not look into, in this
-    thread."""
+    thread; or else torch's."""
     _install(torch)
-    before, _NOW.whole = _NOW.whole, True
+    before, _NOW.whole = _NOW.whole, on
     try:
         yield
     finally:
@@ -86,7 +96,7 @@ def _function(torch, name, original):
         if isinstance(hx, Lengths):
             lengths, (hx, *rest) = hx, rest
             y, *last = ours(x.unflatten(0, (lengths.steps, lengths.batch)), *split(hx, *rest), False, lengths.tensor)
-            return y.flatten(0, 1), *last
+            return lengths.filled(y).flatten(0, 1), *last
         return ours(x, *split(hx, *rest))
 
     with contextlib.suppress(AttributeError):  # of another version of torch
@@ -105,9 +115,10 @@ def _operator(torch, name, function):
         if lengths is None:
             found = function(x, *rest, batch_first)
         else:
-            packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths)
-            y, *last = function(*packed[:2], *rest)
-            y, _ = torch.nn.utils.rnn.pad_packed_sequence(packed._replace(data=y), total_length=len(x))
+            with whole(torch, False):
+                packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths)
+                y, *last = function(*packed[:2], *rest)
+                y, _ = torch.nn.utils.rnn.pad_packed_sequence(packed._replace(data=y), total_length=len(x))
             found = y, *last
         return tuple(y.contiguous() for y in found)  # as `shapes` says
 
