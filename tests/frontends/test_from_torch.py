@@ -311,6 +311,14 @@ def test_steps_of_recurrent_layers_are_open(exported, kind):
     loads(layer, randn(5, 8), sizes=[[(3, 8)]])  # without a batch
 
 
+@pytest.mark.parametrize("first", [[1], [[1]], [[1], [0]]], ids=str)
+@pytest.mark.parametrize("second", [[0, 2, 3], [0], [[0, 2, 3]]], ids=str)
+def test_constant_indices_side_by_side(exported, first, second):
+    """As many axes as the indices have together: one of 1-D ones, which are no grid."""
+    i, j = torch.tensor(first), torch.tensor(second)
+    loads(lambda x: (x[:, i, j], x[:, :, i, j]), randn(3, 4, 4, 5))
+
+
 @pytest.mark.parametrize(
     "options",
     [

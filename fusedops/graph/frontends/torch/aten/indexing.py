@@ -72,8 +72,7 @@ def _scatter(reduction=None):
 
 
 def _index(p, x, indices):
-    """x[i, :, j]: elements at indices that broadcast together; the axes of these stand where the first index is, or in
-    front if they are apart."""
+    """x[i, :, j]: elements at indices that broadcast together."""
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
     if len(indices) == 1 and indices[0].dtype == p.torch.bool:
         return _selected(p, x, indices[0])
@@ -83,6 +82,11 @@ def _index(p, x, indices):
         return p.op("Gather", x, p.cast(given[0][1], p.torch.int64), axis=given[0][0])
     if _is_grid(p, given):
         return _of_grid(p, x, given)
+    return _at_table(p, x, given)
+
+
+def _at_table(p, x, given):
+    """By a table of indices; their axes stand where the first index is, or in front if they are apart."""
     dims = [d for d, _ in given]
     rest = [d for d in range(x.ndim) if d not in dims]
     table = _table(p, [i for _, i in given])
@@ -101,6 +105,7 @@ def _is_grid(p, given):
     return (
         all(isinstance(i, p.torch.Tensor) for i in indices)
         and dims == tuple(range(dims[0], dims[-1] + 1))
+        and max(i.ndim for i in indices) == len(dims)
         and all(len(s) == len(dims) and prod(s) == s[k] for k, s in enumerate(shapes))
     )
 
