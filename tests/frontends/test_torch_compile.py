@@ -82,7 +82,7 @@ FUNCTIONS = {
     "float16": (lambda x: (x @ x).relu(), (torch.eye(3, dtype=torch.float16),)),
     "no element": (lambda x: (x @ torch.ones(3, 2)).relu(), (torch.ones(0, 3),)),
     "a number": (lambda x: (x @ x).sum() * 2, (torch.ones(3, 3),)),
-    "what decomposes": (lambda x: torch.lerp(x @ x, x.addcmul(x, x, value=0.5), 0.25) @ x, (torch.eye(3),)),
+    "what decomposes": (lambda x: torch.addcdiv(x @ x, x.addcmul(x, x, value=0.5), x + 1) @ x, (torch.eye(3),)),
     "nearest by whole factors": (resized((9, 4)), (torch.arange(36.0).reshape(2, 3, 3, 2),)),
     "nearest by others": (resized((4, 5)), (torch.arange(36.0).reshape(2, 3, 3, 2),)),
     "nearest of volumes": (resized((4, 5, 2)), (torch.arange(36.0).reshape(1, 3, 3, 2, 2),)),
@@ -93,6 +93,28 @@ FUNCTIONS = {
 def test_functions(name):
     function, args = FUNCTIONS[name]
     check(function, *args)
+
+
+APART = {
+    "addcmul": lambda x: x.addcmul(x, x),
+    "aminmax": lambda x: torch.aminmax(x, dim=1)[0],
+    "smooth_l1_loss": lambda x: F.smooth_l1_loss(x, x + 1),
+    "binary_cross_entropy": lambda x: F.binary_cross_entropy(x.sigmoid(), x.sigmoid()),
+    "nll_loss_forward": lambda x: F.cross_entropy(x, torch.tensor([0, 1, 2])),
+}
+TOGETHER = {
+    "frac": torch.frac,
+    "nan_to_num": torch.nan_to_num,
+    "lerp": lambda x: torch.lerp(x, x + 1, 0.5),
+    "logaddexp": lambda x: torch.logaddexp(x, x),
+}
+
+
+@pytest.mark.parametrize("name", [*APART, *TOGETHER])
+def test_operators_that_are_taken_apart(name):
+    """Those that gain by it; others stay one operator of PyTorch."""
+    function = (APART | TOGETHER)[name]
+    check(lambda x: function((x @ x).relu()), torch.rand(3, 3), eager=name in TOGETHER)
 
 
 # ---- memory

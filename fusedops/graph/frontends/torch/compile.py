@@ -14,7 +14,6 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .aten import READERS
 from .compile_report import CompiledGraph
 from .parts import split
 
@@ -23,6 +22,15 @@ _HOW = {
     "gradients are wanted": "for inference call it under torch.inference_mode() or torch.no_grad()",
     "it is in training mode": "for inference call .eval() first",
     "its tensors are not in the CPU's memory": ".cpu() moves it there",
+}
+_TAKEN_APART = {  # others without a reader are faster in PyTorch: one pass there, several here
+    "_weight_norm_interface",
+    "addcdiv",
+    "addcmul",
+    "aminmax",
+    "binary_cross_entropy",
+    "nll_loss_forward",
+    "smooth_l1_loss",
 }
 
 
@@ -48,9 +56,9 @@ def compile_graph(graph_module, inputs, build):
 
 @cache
 def _decompositions():
-    """Torch's own, of operators without a reader into some that may have one."""
+    """Torch's own, of the operators that gain by it."""
     table = core_aten_decompositions()
-    return {op: simpler for op, simpler in table.items() if op._schema.name.split("::")[1] not in READERS}
+    return {op: simpler for op, simpler in table.items() if op._schema.name.split("::")[1] in _TAKEN_APART}
 
 
 def _why_not(inputs):
