@@ -68,6 +68,29 @@ def test_packed_sequences(name):
             np.testing.assert_allclose(y, known.numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_lengths_that_torch_refuses():
+    """Of 0, over the steps, and over the total length that a module asks for."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.LSTM(4, 8)
+
+        def forward(self, x, lengths):
+            y = self.layer(pack_padded_sequence(x, lengths, enforce_sorted=False))[0]
+            return pad_packed_sequence(y, total_length=4)[0]
+
+    module, x = Model().eval(), torch.randn(5, 3, 4)
+    model = fo.from_torch(module, (x, torch.tensor([4, 2, 3])))
+    lengths = torch.tensor([1, 2, 4])
+    np.testing.assert_allclose(model(x.numpy(), lengths.numpy()), module(x, lengths).detach(), rtol=1e-5, atol=1e-6)
+    for wrong, limit in ([2, 5, 3], 4), ([0, 2, 3], 5), ([2, 6, 3], 5):
+        with pytest.raises((RuntimeError, ValueError)):
+            module(x, torch.tensor(wrong))
+        with pytest.raises(ValueError, match=rf"lengths must be in 1\.\.{limit}"):
+            model(x.numpy(), np.array(wrong))
+
+
 def test_other_batch_sizes_are_refused():
     class Counts(nn.Module):
         def forward(self, x, lengths):

@@ -166,8 +166,10 @@ def _walk(step, sums, y, h, c, lengths, backward):
 
 def _checked_lengths(node, lengths, steps):
     """The steps of each row of a batch, as the kernels take them."""
-    if lengths.size and not 0 <= lengths.min() <= lengths.max() <= steps:
-        raise ValueError(f"its lengths must be in 0..{steps}, the steps of x, not {lengths.min()} to {lengths.max()}")
+    least = node.attrs.get("least", 0)
+    if lengths.size and not least <= lengths.min() <= lengths.max() <= steps:
+        given = f"{lengths.min()} to {lengths.max()}"
+        raise ValueError(f"its lengths must be in {least}..{steps}, the steps of x, not {given}")
     return lengths.astype(np.int64)
 
 
@@ -406,12 +408,12 @@ def _dynamic_lstm(node, x, w, r, b, lengths, h0, c0, p, *scales):
     return RECORDS["LSTM"].evaluate(node, requantized(x), w, r, b, lengths, h0, c0, p)
 
 
-def _sequence(step, *gates, count):
+def _sequence(step, *gates, count, run_layer=_call_layer):
     return Operator(
         _recurrent(step, count, list(gates)),
         Inference(_recurrent_shape),
         Kernel(_lower, "constant weights, functions of the gates that layers have"),
-        run_layer=_call_layer,
+        run_layer=run_layer,
     )
 
 
@@ -430,11 +432,6 @@ RECORDS = {
     ),
     "GRU": _sequence(_gru_step, "Sigmoid", "Tanh", count=3),
     "LSTM": _sequence(_lstm_step, "Sigmoid", "Tanh", "Tanh", count=4),
-    "ProjectedLSTM": Operator(
-        _recurrent(_lstm_step, 4, _DEFAULTS["LSTM"]),
-        Inference(_recurrent_shape),
-        Kernel(_lower, "constant weights, functions of the gates that layers have"),
-        None,
-    ),
+    "ProjectedLSTM": _sequence(_lstm_step, *_DEFAULTS["LSTM"], count=4, run_layer=None),
     "RNN": _sequence(_rnn_step, "Tanh", count=1),
 }

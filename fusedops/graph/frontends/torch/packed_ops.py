@@ -33,7 +33,7 @@ def padded(torch, pack=None):
         if not is_whole():
             return packs(x, lengths, batch_first)
         steps.append(x.shape[1 if batch_first else 0])
-        return (pack or _packed)(x, lengths, batch_first)
+        return pack(x, lengths, batch_first) if pack else _packed(torch, x, lengths, batch_first)
 
     def pad(data, lengths, *rest):
         return _padded(torch, data, lengths, *rest) if isinstance(lengths, Lengths) else pads(data, lengths, *rest)
@@ -64,7 +64,7 @@ def difference(torch, module, example):
             return packs(x, lengths, batch_first)
 
         def stay(x, lengths, batch_first, shorter=shorter):
-            return _packed(x, shorter(lengths), batch_first, behind=math.nan)
+            return _packed(torch, x, shorter(lengths), batch_first, behind=math.nan)
 
         try:
             with whole(torch), padded(torch, pack) as steps:
@@ -88,22 +88,40 @@ def _wrong(torch, module, example, pack, expected):
     return next((w for y, right in pairs if (w := apart(y.numpy(), right.numpy(), _TOLERANCE))), None)
 
 
-def _packed(x, lengths, batch_first, behind=None):
+def _packed(torch, x, lengths, batch_first, behind=None):
     x = x.transpose(0, 1) if batch_first else x
     steps, batch = x.shape[:2]
-    lengths = Lengths(lengths, steps, batch, behind)
+    lengths = Lengths(_checks(torch)(lengths, x), steps, batch, behind)
     return lengths.filled(x).flatten(0, 1), lengths
 
 
 def _padded(torch, data, lengths, batch_first, value, steps):
     """The opposite, with a value behind the ends of rows."""
     y = data.unflatten(0, (lengths.steps, lengths.batch))
-    y = torch.where(lengths.live(y), y, value)
-    if steps is lengths.longest:
-        y = _cut(torch)(y, lengths.tensor)
-    else:
+    given = lengths.tensor
+    if steps is not lengths.longest:
         y = torch.constant_pad_nd(y, [0, 0] * (y.ndim - 1) + [0, steps - lengths.steps], value)
-    return y.transpose(0, 1) if batch_first else y, lengths.tensor
+        given = _checks(torch)(given, y)
+    y = torch.where(Lengths(given, y.shape[0], lengths.batch).live(y), y, value)
+    if steps is lengths.longest:
+        y = _cut(torch)(y, given)
+    return y.transpose(0, 1) if batch_first else y, given
+
+
+@cache
+def _checks(torch):
+    """An operator of torch's library: lengths, which must be in 1..steps of x, as torch demands."""
+
+    def run(lengths, x):
+        if lengths.min() < 1 or lengths.max() > len(x):
+            raise ValueError(f"lengths must be in 1..{len(x)}")
+        return lengths.clone()
+
+    operator = torch.library.custom_op(
+        "fusedops::_checked_lengths", run, mutates_args=(), schema="(Tensor lengths, Tensor x) -> Tensor"
+    )
+    operator.register_fake(lambda lengths, x: torch.empty_like(lengths))
+    return operator
 
 
 @cache

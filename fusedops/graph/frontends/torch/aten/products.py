@@ -158,6 +158,10 @@ def _recurrent(op, **attrs):
     return read
 
 
+def _checked_lengths(p, lengths, x):
+    return p.op("CheckedLengths", lengths, x, axis=0, least=1)
+
+
 def _cut_steps(p, y, lengths):
     """The steps up to the largest of lengths, a number that no shape has."""
     result = p.op("Slice", y, [0], p.op("ReduceMax", lengths, [0]), [0])
@@ -205,6 +209,7 @@ READERS = {
     "scaled_dot_product_attention": _attention,
     "cosine_similarity": _similarity,
     "_scaled_dot_product_flash_attention_for_cpu": _flash_attention,
+    "_checked_lengths": _checked_lengths,
     "_cut_steps": _cut_steps,
     "lstm": _recurrent("LSTM"),
     "gru": _recurrent("GRU"),
