@@ -20,7 +20,7 @@ def interpolated(table, x):
 
 
 def _scaled(x, multiplier, shift):
-    """x * multiplier * 2^(shift - 31), rounded as TFLite does: first to an integer, halves away from zero, then by the
+    """x * multiplier * 2^(shift - 31), rounded as TFLite does: first to an integer, ties away from zero, then by the
     shift to the right."""
     product = (x << max(shift, 0)) * multiplier
     high = np.where(product >= 0, product + (1 << 30) >> 31, -(-product + (1 << 30) - 1 >> 31))

@@ -77,7 +77,7 @@ def tanh(r, op):
 
 
 def _round(v):
-    """Halves away from zero."""
+    """To an integer, ties away from zero."""
     return np.copysign(np.floor(np.abs(v) + v.dtype.type(0.5)), v)
 
 

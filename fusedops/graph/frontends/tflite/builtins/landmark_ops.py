@@ -98,11 +98,11 @@ def _transform_tensor(r, op):
     if shape is None or len(shape) != 4 or shape[0] != 1 or min(shape[1:3]) < 2 or not 0 < height * width <= 1 << 24:
         raise op.error(f"an image of shape {shape} and {height} x {width} results do not fit")
     rows, columns = np.indices((height, width)).reshape(2, -1) + 0.5
-    places = _mapped(r, _number(r, np.stack([columns, rows], 1)), *_parts(r, op))
-    places = r.emit("Sub", places, r.number(0.5))
+    points = _mapped(r, _number(r, np.stack([columns, rows], 1)), *_parts(r, op))
+    points = r.emit("Sub", points, r.number(0.5))
     last = np.array([[shape[2] - 1, shape[1] - 1]])
-    inside = r.emit("Max", r.emit("Min", places, _number(r, last)), r.number(0.0))
-    beside = r.emit("ReduceMax", r.emit("Abs", r.emit("Sub", places, inside)), [1], keepdims=0)
+    inside = r.emit("Max", r.emit("Min", points, _number(r, last)), r.number(0.0))
+    beside = r.emit("ReduceMax", r.emit("Abs", r.emit("Sub", points, inside)), [1], keepdims=0)
     grid = r.emit("Sub", r.emit("Mul", inside, _number(r, 2 / last)), r.number(1.0))
     grid = r.emit("Reshape", grid, [1, height, width, 2])
     y = r.emit("GridSample", r.value(op.inputs[0], True), grid, align_corners=1, mode="linear", padding_mode="border")
