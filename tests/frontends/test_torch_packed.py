@@ -91,6 +91,40 @@ def test_lengths_that_torch_refuses():
             model(x.numpy(), np.array(wrong))
 
 
+@pytest.mark.parametrize("part", [lambda y: y, lambda y: y.batch_sizes], ids=["all", "batch sizes"])
+def test_packed_results_are_refused(part):
+    class Model(nn.Module):
+        def forward(self, x, lengths):
+            return part(pack_padded_sequence(x, lengths, enforce_sorted=False))
+
+    with pytest.raises(ValueError, match="packed sequences and their batch sizes cannot be results"):
+        fo.from_torch(Model(), (torch.randn(5, 3, 4), torch.tensor([5, 2, 3])))
+
+
+def test_packing_without_a_recurrent_layer():
+    class Model(nn.Module):
+        def forward(self, x, lengths):
+            y = pack_padded_sequence(x, lengths, enforce_sorted=False)
+            return pad_packed_sequence(y._replace(data=y.data.exp()), total_length=x.shape[0])[0]
+
+    x, lengths = torch.randn(5, 3, 4), torch.tensor([2, 5, 3])
+    model = fo.from_torch(Model(), (x, torch.tensor([5, 5, 5])))
+    np.testing.assert_allclose(model(x.numpy(), lengths.numpy()), Model()(x, lengths), rtol=1e-5, atol=1e-6)
+
+
+def test_torch_is_not_changed_for_modules_that_do_not_pack():
+    """Another thread may compile at that time, and Dynamo would look into what stands there."""
+    seen = []
+
+    class Model(nn.Module):
+        def forward(self, x):
+            seen.append("_pack_padded_sequence" in vars(torch._VF))
+            return x.exp()
+
+    fo.from_torch(Model(), torch.ones(2, 3))
+    assert len(seen) > 1 and not any(seen)
+
+
 def test_other_batch_sizes_are_refused():
     class Counts(nn.Module):
         def forward(self, x, lengths):

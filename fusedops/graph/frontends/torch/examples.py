@@ -14,6 +14,7 @@ class Example:
     def __init__(self, torch, inputs, dynamic_shapes=None):
         self.torch, self.leaves, self.wanted = torch, [], {}
         self.casts = set()  # to types that the module computes in, for which a network has float32
+        self.packs = None  # whether the module packs sequences, once that is known
         if isinstance(inputs, dict):
             _check_structure(inputs, dynamic_shapes)
             self.args, self.kwargs = (), self._converted(inputs, dynamic_shapes)

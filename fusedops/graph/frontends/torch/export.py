@@ -19,7 +19,7 @@ from .in_place import is_plain
 from .nn_layers import import_torch
 from .packed_ops import difference, padded
 from .progress import progress
-from .rnn_ops import whole
+from .rnn_ops import Lengths, whole
 from .value_dependence import is_inside, line_of, look_at_values
 
 OPSET = 17  # of the tracing exporter
@@ -173,10 +173,9 @@ def _export(torch, module, example, leaves, open_sizes):
         if axes:
             shapes[x] = axes
     args, kwargs = example.replaced(example.args, leaves), example.replaced(example.kwargs, leaves)
-    with whole(torch), padded(torch) as packed:
-        options = dict(dynamic_shapes=shapes if open_sizes else None, strict=False)
-        exported = _quietly(torch, lambda: torch.export.export(module, args, kwargs, **options))
-    wrong = difference(torch, module, example) if packed else None
+    options = dict(dynamic_shapes=shapes if open_sizes else None, strict=False)
+    exported = _as_exported(torch, example, lambda: torch.export.export(module, args, kwargs, **options))
+    wrong = difference(torch, module, example) if example.packs else None
     if wrong:
         raise Unsupported(f"what it computes of packed sequences is not the same of padded sequences: {wrong}")
     program = _program(torch, exported, open_sizes)
@@ -187,6 +186,30 @@ def _export(torch, module, example, leaves, open_sizes):
             raise Unsupported(f"the module fixes the size of dimension {a} of {program.graph.inputs[i].name!r}")
     sizes = _other_sizes(program, example.sizes(), exported.range_constraints)
     return Candidate(program.graph, program, sizes)
+
+
+def _as_exported(torch, example, run):
+    """What torch's export makes. Sequences stay padded only for modules that need it: another thread that compiles
+    what packs would see torch changed."""
+    with whole(torch):
+        if not example.packs:
+            try:
+                made = _quietly(torch, run)
+                if not any("_pack_padded_sequence" in str(n.target) for n in made.graph.nodes):
+                    return made
+            except Unsupported:
+                if example.packs is False:
+                    raise
+        with padded(torch) as steps:
+            try:
+                return _quietly(torch, run)
+            except Unsupported as e:
+                if f"{Lengths} in output" in str(e):
+                    todo = "return what pad_packed_sequence makes of them"
+                    raise Unsupported(f"packed sequences and their batch sizes cannot be results: {todo}") from e
+                raise
+            finally:
+                example.packs = bool(steps)
 
 
 def _quietly(torch, run):
