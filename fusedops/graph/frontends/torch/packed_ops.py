@@ -71,7 +71,7 @@ def difference(torch, module, example):
                 expected = example.tensors(module, example.leaves)
         except Exception:  # whatever a module raises for lengths that it does not take
             continue
-        seen |= all(n < max(m, 2) or m == 1 for n, m in zip(ends, steps, strict=True))
+        seen |= all(n < m or m == 1 for n, m in zip(ends, steps, strict=True))
         wrong = _wrong(torch, module, example, stay, expected)
         if wrong:
             return wrong
@@ -92,7 +92,7 @@ def _packed(torch, x, lengths, batch_first, behind=None):
     x = x.transpose(0, 1) if batch_first else x
     steps, batch = x.shape[:2]
     lengths = Lengths(_checks(torch)(lengths, x), steps, batch, behind)
-    return lengths.filled(x).flatten(0, 1), lengths
+    return lengths.filled(torch, x).flatten(0, 1), lengths
 
 
 def _padded(torch, data, lengths, batch_first, value, steps):
@@ -102,7 +102,7 @@ def _padded(torch, data, lengths, batch_first, value, steps):
     if steps is not lengths.longest:
         y = torch.constant_pad_nd(y, [0, 0] * (y.ndim - 1) + [0, steps - lengths.steps], value)
         given = _checks(torch)(given, y)
-    y = torch.where(Lengths(given, y.shape[0], lengths.batch).live(y), y, value)
+    y = torch.where(Lengths(given, y.shape[0], lengths.batch).live(torch, y), y, value)
     if steps is lengths.longest:
         y = _cut(torch)(y, given)
     return y.transpose(0, 1) if batch_first else y, given

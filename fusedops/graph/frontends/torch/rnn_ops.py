@@ -16,15 +16,15 @@ class Lengths:
         self.tensor, self.device, self.steps, self.batch = tensor, tensor.device, steps, batch
         self.longest, self.behind = _Longest(), behind
 
-    def live(self, x):
+    def live(self, torch, x):
         """Whether elements of x (steps, batch, ...) are before the ends of rows, to broadcast with it."""
-        steps = self.tensor.new_ones(self.steps).cumsum(0) - 1
-        return (steps.unsqueeze(1) < self.tensor).reshape(self.steps, self.batch, *[1] * (x.ndim - 2))
+        steps = torch.arange(self.steps).unsqueeze(1)
+        return (steps < self.tensor).reshape(self.steps, self.batch, *[1] * (x.ndim - 2))
 
-    def filled(self, x):
+    def filled(self, torch, x):
         if self.behind is None:
             return x
-        return x.where(self.live(x), self.behind if x.is_floating_point() else x.max())
+        return x.where(self.live(torch, x), self.behind if x.is_floating_point() else x.max())
 
     def __getitem__(self, i):
         """The batch, which is the first of the sizes."""
@@ -96,7 +96,7 @@ def _function(torch, name, original):
         if isinstance(hx, Lengths):
             lengths, (hx, *rest) = hx, rest
             y, *last = ours(x.unflatten(0, (lengths.steps, lengths.batch)), *split(hx, *rest), False, lengths.tensor)
-            return lengths.filled(y).flatten(0, 1), *last
+            return lengths.filled(torch, y).flatten(0, 1), *last
         return ours(x, *split(hx, *rest))
 
     with contextlib.suppress(AttributeError):  # of another version of torch
