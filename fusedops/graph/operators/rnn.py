@@ -408,12 +408,12 @@ def _dynamic_lstm(node, x, w, r, b, lengths, h0, c0, p, *scales):
     return RECORDS["LSTM"].evaluate(node, requantized(x), w, r, b, lengths, h0, c0, p)
 
 
-def _sequence(step, *gates, count, run_layer=_call_layer):
+def _sequence(step, *gates, count):
     return Operator(
         _recurrent(step, count, list(gates)),
         Inference(_recurrent_shape),
         Kernel(_lower, "constant weights, functions of the gates that layers have"),
-        run_layer=run_layer,
+        run_layer=_call_layer,
     )
 
 
@@ -432,6 +432,6 @@ RECORDS = {
     ),
     "GRU": _sequence(_gru_step, "Sigmoid", "Tanh", count=3),
     "LSTM": _sequence(_lstm_step, "Sigmoid", "Tanh", "Tanh", count=4),
-    "ProjectedLSTM": _sequence(_lstm_step, *_DEFAULTS["LSTM"], count=4, run_layer=None),
+    "ProjectedLSTM": _sequence(_lstm_step, *_DEFAULTS["LSTM"], count=4)._replace(read=None, run_layer=None),
     "RNN": _sequence(_rnn_step, "Tanh", count=1),
 }
