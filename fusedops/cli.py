@@ -10,14 +10,22 @@ from .benchmark import report
 from .layers import PRECISIONS
 
 
+def _parsed(parser, argv):
+    try:
+        return parser.parse_args(argv)
+    except SystemExit:  # behind help, whose reader may have read enough
+        sys.stdout.flush()
+        raise
+
+
 def main(argv=None):
     """Runs the program; returns its exit status."""
     parser = _parser()
-    options = parser.parse_args(argv)
-    if options.command is None:
-        parser.print_help(sys.stderr)
-        return 2
     try:
+        options = _parsed(parser, argv)
+        if options.command is None:
+            parser.print_help(sys.stderr)
+            return 2
         options.run(options)
         sys.stdout.flush()
     except ModuleNotFoundError as e:

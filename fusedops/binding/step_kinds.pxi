@@ -66,7 +66,7 @@ def _describe_steps():
     step("gather", FO_STEP_MAP, fill_gather, "x:bytes indices:indices y!:bytes along to single",
          [at(&s.map.a), at(&s.map.b), at(&s.map.y)],
          {"to": FLOAT32, "single": False}).independent_rows = (
-             lambda a: a["along"] > 0 and not a["single"])  # single elements' indices have rows, too
+             lambda a: a["along"] > 0 and not a.get("single"))  # single elements' indices have rows, too
     step("grid_sample", FO_STEP_GRID_SAMPLE, fill_grid_sample,
          "x:pixels rows:tensor columns~rows:tensor y!:pixels mode beyond coordinates",
          [at(&s.grid_sample.x), at(&s.grid_sample.rows.places), at(&s.grid_sample.columns.places),
