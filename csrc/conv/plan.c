@@ -59,7 +59,7 @@ static bool keeps_panels(const fo_conv2d *plan) { return plan->s.nhwc && plan->i
 static ptrdiff_t rows_floats(const fo_conv2d *plan) { return plan->s.oc * plan->ldw; }
 static ptrdiff_t panels_size(const fo_conv2d *plan) { return fo_packed_size(plan->kn, plan->ocg, plan->k); }
 
-/* Panels as rows, ldw apart. */
+/* Panels as rows of stride ldw. */
 static void unpack_panels(const fo_conv2d *plan, void *rows, ptrdiff_t ldw) {
     const ptrdiff_t nr = plan->kn->nr, size = fo_size(plan->type);
     const char *const panels = (const char *)atomic_load((_Atomic(float *) *)&plan->packed[FO_PANELS]);

@@ -34,8 +34,8 @@ def _matrix(points, angle, **o):
     left, right = points[o["left_rotation_idx"]], points[o["right_rotation_idx"]]
     r = angle - np.arctan2(right[1] - left[1], right[0] - left[0])
     turn = np.array([[np.cos(r), -np.sin(r)], [np.sin(r), np.cos(r)]])
-    turned = points[o["subset_idxs"]][:, :2] @ turn.T
-    low, high = turned.min(0), turned.max(0)
+    rotated = points[o["subset_idxs"]][:, :2] @ turn.T
+    low, high = rotated.min(0), rotated.max(0)
     size = np.array([o["output_width"], o["output_height"]])
     linear = turn.T @ np.diag((high - low) * [o["scale_x"], o["scale_y"]] / size)
     found = np.eye(4)

@@ -186,7 +186,7 @@ def test_caps(masked, folded):
 
 
 @pytest.mark.parametrize("batch", [None, "n"])
-@pytest.mark.parametrize("form", ["plain", "mask", "bias", "softmax apart", "shape"])
+@pytest.mark.parametrize("form", ["plain", "mask", "bias", "softmax split", "shape"])
 def test_heads_joined_for_products(form, batch):
     """(batch * heads, ...) for products, (batch, heads, ...) for masks and results: PyTorch's bmm and baddbmm."""
     q, k, v = (some(*s) for s in SHAPES[4])
@@ -199,7 +199,7 @@ def test_heads_joined_for_products(form, batch):
         s = net.node("Add", s, net.node("Reshape", "bias", np.int64([-1, 1, 13])))
     elif "mask" in given:
         s = net.node("Add", net.node("Reshape", s, np.int64([-1, 3, 9, 13])), "mask")
-    joined, weights = np.int64([-1, 9, 13]), form == "softmax apart"
+    joined, weights = np.int64([-1, 9, 13]), form == "softmax split"
     s = net.node("Softmax", s, axis=-1) if weights else s
     s = net.node("Reshape", s, joined) if "mask" in given else s
     y = net.node("MatMul", s if weights else net.node("Softmax", s, axis=2), c)

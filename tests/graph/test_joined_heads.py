@@ -14,7 +14,7 @@ NET = """net (float[{batch}, {heads}, t, 4] q, float[{batch}, {heads}, s, 4] k, 
      float[1, 1, 1] one = {{0.5}}, float low = {{-1e9}}> {{
     qs = Shape(q)  ks = Shape(k)  rows = Slice(qs, two, four)  columns = Slice(ks, two, four)
     n = Slice(qs, two, three)  m = Slice(ks, two, three)  first = Slice(qs, no, two)
-    apart = Concat<axis=0>(first, n, m)  scores = Concat<axis=0>(joined, n, m)
+    split = Concat<axis=0>(first, n, m)  scores = Concat<axis=0>(joined, n, m)
     q3s = Concat<axis=0>(joined, rows)  k3s = Concat<axis=0>(joined, columns)
     q3 = Reshape(q, q3s)  k3 = Reshape(k, k3s)  v3 = Reshape(v, k3s)
     kt = Transpose<perm=[0,2,1]>(k3)  s0 = MatMul(q3, kt)
@@ -26,8 +26,8 @@ FORMS = {  # what is said, another input, another result
     "constant": ("s1 = Mul(s0, one)  p = Softmax<axis=-1>(s1)", ""),
     "no batch": ("s1 = Add(mask, s0)  p = Softmax<axis=-1>(s1)", "float[t, s] mask"),
     "open axis": ("s1 = Add(mask, s0)  p = Softmax<axis=-1>(s1)", "float[both, 1, s] mask"),
-    "apart": (
-        "s1 = Div(mask, s0)  a = Reshape(s1, apart)  b = Softmax<axis=-1>(a)  p = Reshape(b, scores)",
+    "split": (
+        "s1 = Div(mask, s0)  a = Reshape(s1, split)  b = Softmax<axis=-1>(a)  p = Reshape(b, scores)",
         "float[both, 1, s] mask",
     ),
     "no shape": (

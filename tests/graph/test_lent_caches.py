@@ -150,11 +150,11 @@ def test_overlaps_of_many_arrays(few, monkeypatch):
     net = fo.load_onnx(parse_model(HEAD + text + " ".join(f"{v} = Neg(x)" for v in names) + " }"))
     memory, x = np.zeros((30, 6), np.float32), some(5, 2)
     columns = [memory[:5, 2 * i : 2 * i + 2] for i in range(3)]
-    flipped, apart = memory[5:10, 2:0:-1], np.empty((5, 2), np.float32)
-    for y in net(x, out=(*columns, flipped, apart)):
+    flipped, separate = memory[5:10, 2:0:-1], np.empty((5, 2), np.float32)
+    for y in net(x, out=(*columns, flipped, separate)):
         np.testing.assert_array_equal(y, -x)
     for other in flipped, memory[4:9, 4:], memory[4:9][::-1, 4:], columns[2]:
-        for arrays in (other, apart, *columns), (*columns, other, apart), (apart, *columns[::-1], other):
+        for arrays in (other, separate, *columns), (*columns, other, separate), (separate, *columns[::-1], other):
             if other is flipped:
                 net(x, out=arrays)
                 continue

@@ -13,7 +13,7 @@ def _looked_up(node, x, table):
 
 
 def interpolated(table, x):
-    """Values of int16 between the 513 of a table, 128 apart, in int64."""
+    """Values of int16 between the 513 of a table, at a distance of 128, in int64."""
     at = 256 + (x >> 7)
     base = table[at].astype(np.int64)
     return base + ((table[at + 1] - base) * (x & 127) + 64 >> 7)

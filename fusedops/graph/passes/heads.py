@@ -1,7 +1,7 @@
 """Products of (batch * heads, ...) become products of (batch, heads, ...).
 
-Exporters of many models join the two axes for batched products, and take them apart for a mask or a result. Where they
-stay apart, the pass of attention finds its products, and reads queries, keys and values where they are.
+Exporters of many models join the two axes for batched products, and split them for a mask or a result. Where they
+stay split, the pass of attention finds its products, and reads queries, keys and values where they are.
 """
 
 from ..ir.graph import Node
@@ -16,17 +16,17 @@ def run(context):
             _Apart(context, node).run()
 
 
-def _joined(context, apart, joined):
+def _joined(context, split, joined):
     """Whether a value of three axes is one of four with the first two joined, in any batch."""
     for shape in context.shape, context.doubled:
-        four, three = shape(apart), shape(joined)
+        four, three = shape(split), shape(joined)
         if four is None or three is None or len(four) != 4 or three != (four[0] * four[1], *four[2:]):
             return False
     return True
 
 
 class _Apart:
-    """A Reshape that takes batch and heads apart moves up to where they were joined."""
+    """A Reshape that splits batch and heads moves up to where they were joined."""
 
     def __init__(self, context, reshape):
         self.context, self.reshape, self.removed = context, reshape, []
@@ -40,8 +40,8 @@ class _Apart:
         self.first = min((join.inputs[0] for join in joins), key=self._place)
         if self._place(self.first) > min(map(context.order.__getitem__, moved)):  # it says batch and heads to them
             return
-        apart = self._take(value, self.reshape, _DEPTH)
-        context.rename(self.reshape.output, apart)
+        split = self._take(value, self.reshape, _DEPTH)
+        context.rename(self.reshape.output, split)
         context.remove(self.reshape, *self.removed)
         unread = [n for n in joins if not context.consumers.get(n.output) and n.output not in context.graph.results]
         context.remove(*unread)
@@ -78,8 +78,8 @@ class _Apart:
         """Whether a Reshape joins the same batch and heads."""
         if node is None or node.op != "Reshape" or not _joined(self.context, node.inputs[0], node.output):
             return False
-        apart = self.context.shape(node.inputs[0])
-        return apart[:2] == self.four[:2] and self._alike(node.inputs[0])
+        split = self.context.shape(node.inputs[0])
+        return split[:2] == self.four[:2] and self._alike(node.inputs[0])
 
     def _alike(self, value):
         """Whether batch and heads are also alike where open sizes are twice as large."""
@@ -107,7 +107,7 @@ class _Apart:
         return value not in self.context.graph.results and len(others) == 1
 
     def _take(self, value, reader, depth):
-        """The name of a value with batch and heads apart; `reader` is a node that reads it."""
+        """The name of a value with batch and heads split; `reader` is a node that reads it."""
         node = self.context.producers.get(value)
         if depth and self._joins(node):
             return node.inputs[0]
@@ -126,12 +126,12 @@ class _Apart:
             self._joined_shape(shape, made, node)
         return made
 
-    def _joined_shape(self, shape, apart, behind):
+    def _joined_shape(self, shape, split, behind):
         """Lets a node make the shape of three axes of what has four now."""
-        both = [self._part(apart, behind, i, i + 1) for i in range(2)]
-        joined = self.context.fresh(f"{apart}.joined")
+        both = [self._part(split, behind, i, i + 1) for i in range(2)]
+        joined = self.context.fresh(f"{split}.joined")
         self.context.add(Node("Mul", joined, both, [joined]), behind)
-        parts = [joined, self._part(apart, behind, 2, 4)]
+        parts = [joined, self._part(split, behind, 2, 4)]
         self.context.remove(shape)
         self.context.add(Node("Concat", shape.name, parts, shape.outputs, {"axis": 0}), behind)
 
@@ -144,7 +144,7 @@ class _Apart:
     def _added(self, node, behind, value):
         """The result of a new node: `value` with four axes."""
         context, known = self.context, self.context.known[value]
-        node.outputs = [context.fresh(f"{value}.apart")]
+        node.outputs = [context.fresh(f"{value}.split")]
         context.add(node, behind)
         context.known[node.output] = known._replace(shape=(*self.four[:2], *known.shape[1:]), data=None)
         return node.output

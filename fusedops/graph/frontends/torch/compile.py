@@ -23,11 +23,9 @@ _HOW = {
     "it is in training mode": "for inference call .eval() first",
     "its tensors are not in the CPU's memory": ".cpu() moves it there",
 }
-_TAKEN_APART = {  # others without a reader are faster in PyTorch: one pass there, several here
-    "_weight_norm_interface",
+_DECOMPOSED = {  # others without a reader are faster in PyTorch: one pass there, several here
     "addcdiv",
     "addcmul",
-    "aminmax",
     "binary_cross_entropy",
     "nll_loss_forward",
     "smooth_l1_loss",
@@ -58,7 +56,7 @@ def compile_graph(graph_module, inputs, build):
 def _decompositions():
     """Torch's own, of the operators that gain by it."""
     table = core_aten_decompositions()
-    return {op: simpler for op, simpler in table.items() if op._schema.name.split("::")[1] in _TAKEN_APART}
+    return {op: simpler for op, simpler in table.items() if op._schema.name.split("::")[1] in _DECOMPOSED}
 
 
 def _why_not(inputs):

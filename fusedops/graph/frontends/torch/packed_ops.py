@@ -6,7 +6,7 @@ import math
 from functools import cache
 
 from .rnn_ops import Lengths, is_whole, whole
-from .verify import apart
+from .verify import mismatch
 
 _TOLERANCE = 0.01  # that of bfloat16: rows that should not be read are NaN
 
@@ -85,7 +85,7 @@ def _wrong(torch, module, example, pack, expected):
     except Exception as e:  # such as of shapes that differ
         return str(e).splitlines()[0] if str(e) else type(e).__name__
     pairs = zip(found, expected, strict=True)
-    return next((w for y, right in pairs if (w := apart(y.numpy(), right.numpy(), _TOLERANCE))), None)
+    return next((w for y, right in pairs if (w := mismatch(y.numpy(), right.numpy(), _TOLERANCE))), None)
 
 
 def _packed(torch, x, lengths, batch_first, behind=None):

@@ -56,7 +56,7 @@ def _compared(model, module, example, leaves, expected):
     if len(found) != len(expected):
         return f"there are {len(found)} results, not {len(expected)}"
     for i, (y, right) in enumerate(zip(found, expected, strict=True)):
-        wrong = apart(y, right.numpy(), _tolerance(module, right, model._graph, example.casts))
+        wrong = mismatch(y, right.numpy(), _tolerance(module, right, model._graph, example.casts))
         if wrong and not _is_noise(module, example, leaves, i, y, right):
             return f"result {i} {wrong}"
     return None
@@ -86,7 +86,7 @@ def _is_noise(module, example, leaves, i, y, right):
     return bool(np.all(np.isfinite(off)) and off.max(initial=0) <= NOISE * moved.max(initial=0))
 
 
-def apart(y, expected, tolerance):
+def mismatch(y, expected, tolerance):
     """How an array differs from the right one, in words; None where it does not, or less than by `tolerance` times the
     largest value."""
     if y.shape != expected.shape:
@@ -127,7 +127,7 @@ def first_difference(torch, program, graph, example):
         value = program.values.get(node)
         found = known.get(value) if isinstance(value, str) else None
         if isinstance(right, torch.Tensor) and found is not None and found.data is not None:
-            wrong = apart(found.data, right.detach().numpy(), _tolerance(module, right, graph))
+            wrong = mismatch(found.data, right.detach().numpy(), _tolerance(module, right, graph))
             if wrong:
                 return f"{getattr(node.target, '_schema', node).name} {wrong}"
     return None

@@ -26,7 +26,7 @@ def _number(r, values):
 
 def _transform_matrix(r, op):
     """The matrix (1, 4, 4) from pixels of a crop to the image, whose box holds landmarks (1, n, 3) of a subset when the
-    line from one landmark to another is turned to an angle."""
+    line from one landmark to another is rotated to an angle."""
     subset, left, right, angle, *size = _options(
         op, "subset_idxs", "left_rotation_idx", "right_rotation_idx", "target_rotation_radians", "output_height",
         "output_width", "scale_x", "scale_y",
@@ -38,9 +38,9 @@ def _transform_matrix(r, op):
         raise op.error(f"landmarks of shape {shape} and its options {indices}, {size} do not fit")
     points = r.emit("Slice", r.emit("Reshape", r.value(op.inputs[0]), [-1, 3]), [0], [2], [1])
     ends = r.emit("Gather", points, indices[:2], axis=0)
-    back = _turned(r, r.emit("MatMul", _number(r, [[-1, 1]]), ends), float(angle))
-    turned = r.emit("MatMul", r.emit("Gather", points, indices[2:], axis=0), back)
-    high, low = (r.emit(f"Reduce{kind}", turned, [0], keepdims=1) for kind in ("Max", "Min"))
+    back = _rotation(r, r.emit("MatMul", _number(r, [[-1, 1]]), ends), float(angle))
+    rotated = r.emit("MatMul", r.emit("Gather", points, indices[2:], axis=0), back)
+    high, low = (r.emit(f"Reduce{kind}", rotated, [0], keepdims=1) for kind in ("Max", "Min"))
     middle = r.emit("Mul", r.emit("Add", high, low), r.number(0.5))
     center = r.emit("MatMul", middle, r.emit("Transpose", back, perm=[1, 0]))
     scales = r.emit("Mul", r.emit("Sub", high, low), _number(r, [[scale_x / width, scale_y / height]]))
@@ -52,8 +52,8 @@ def _transform_matrix(r, op):
     r.put(op.outputs[0], r.emit("Reshape", whole, [1, 4, 4]))
 
 
-def _turned(r, line, angle):
-    """The matrix (2, 2) that takes rows of points to where a line (1, 2) lies at an angle; points themselves, as
+def _rotation(r, line, angle):
+    """The matrix (2, 2) that takes rows of points to where a line (1, 2) is at an angle; points themselves, as
     columns, it takes back. A line without length is one to the right."""
     length = r.emit("Sqrt", r.emit("ReduceSum", r.emit("Mul", line, line), [1], keepdims=1))
     none = r.emit("Equal", length, r.number(0.0))
@@ -76,8 +76,8 @@ def _parts(r, op):
 
 def _mapped(r, points, linear, moved):
     """Points as rows, mapped."""
-    turned = r.emit("MatMul", points, r.emit("Transpose", linear, perm=[1, 0]))
-    return r.emit("Add", turned, r.emit("Transpose", moved, perm=[1, 0]))
+    rotated = r.emit("MatMul", points, r.emit("Transpose", linear, perm=[1, 0]))
+    return r.emit("Add", rotated, r.emit("Transpose", moved, perm=[1, 0]))
 
 
 def _transform_landmarks(r, op):
@@ -102,11 +102,11 @@ def _transform_tensor(r, op):
     points = r.emit("Sub", points, r.number(0.5))
     last = np.array([[shape[2] - 1, shape[1] - 1]])
     inside = r.emit("Max", r.emit("Min", points, _number(r, last)), r.number(0.0))
-    beside = r.emit("ReduceMax", r.emit("Abs", r.emit("Sub", points, inside)), [1], keepdims=0)
+    outside = r.emit("ReduceMax", r.emit("Abs", r.emit("Sub", points, inside)), [1], keepdims=0)
     grid = r.emit("Sub", r.emit("Mul", inside, _number(r, 2 / last)), r.number(1.0))
     grid = r.emit("Reshape", grid, [1, height, width, 2])
     y = r.emit("GridSample", r.value(op.inputs[0], True), grid, align_corners=1, mode="linear", padding_mode="border")
-    is_in = r.emit("Equal", r.emit("Reshape", beside, [1, 1, height, width]), r.number(0.0))
+    is_in = r.emit("Equal", r.emit("Reshape", outside, [1, 1, height, width]), r.number(0.0))
     r.put(op.outputs[0], r.emit("Where", is_in, y, r.number(0.0)), True)
 
 

@@ -86,7 +86,7 @@ def _index(p, x, indices):
 
 
 def _at_table(p, x, given):
-    """By a table of indices; their axes stand where the first index is, or in front if they are apart."""
+    """By a table of indices; their axes come where the first index is, or in front if they are not neighbours."""
     dims = [d for d, _ in given]
     rest = [d for d in range(x.ndim) if d not in dims]
     table = _table(p, [i for _, i in given])
