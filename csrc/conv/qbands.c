@@ -76,16 +76,18 @@ static void band_task(void *context, ptrdiff_t task, int thread) {
         const uint8_t *x = in->x + image * in->sn + (first + r) * in->sh + group * (in->c / job->size) * job->sc;
         band_row(job, there ? x : NULL, raw, copy + r * job->row_bytes);
     }
-    for (ptrdiff_t j = 0; j < plan->n; j += plan->kn->nr)
-        for (ptrdiff_t r = 0; r < rows; r++) {
-            fo_qgemm_args g = fo_qblock_of(job->p, &job->ep, group, (image * in->oh + h + r) * in->ow, j);
-            g.m = in->ow, g.n = min_(plan->kn->nr, plan->n - j);
-            g.segments = in->kh, g.k = in->kw * job->channels / 4, g.segment = in->dilation_h * job->row_bytes;
-            g.a = copy + r * in->stride_h * job->row_bytes, g.lda = in->stride_w * job->channels * fo_qphases(plan);
-            if (job->sums && !j) plan->kn->row_sums(&g, sums + r * in->ow);
-            if (job->sums) g.row_sums = sums + r * in->ow;
-            fo_qgemm(plan, &g);
-        }
+    const ptrdiff_t pixel = (image * in->oh + h) * in->ow;
+    for (ptrdiff_t j = 0; j < plan->n; j += plan->kn->nr) {
+        fo_qgemm_args g = fo_qblock_of(job->p, &job->ep, group, pixel, j);
+        g.m = in->ow, g.n = min_(plan->kn->nr, plan->n - j), g.lines = rows;
+        g.segments = in->kh, g.k = in->kw * job->channels / 4, g.segment = in->dilation_h * job->row_bytes;
+        g.a = copy, g.lda = in->stride_w * job->channels * fo_qphases(plan), g.a_line = in->stride_h * job->row_bytes;
+        g.c_line = job->p->line ? job->p->c_line : in->ow * job->p->ldc;
+        g.r_line = job->p->line ? job->p->r_line : in->ow * job->p->ldr;
+        if (job->sums && !j) plan->kn->row_sums(&g, sums);
+        if (job->sums) g.row_sums = sums;
+        fo_qgemm(plan, &g);
+    }
 }
 
 fo_status fo_qrun_bands(const fo_qproduct *p, const fo_qpatches *in, ptrdiff_t images, ptrdiff_t sc,

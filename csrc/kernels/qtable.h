@@ -35,13 +35,15 @@ typedef struct {
 } fo_qepilogue;
 
 /* C[m,n] = epilogue(A B). A's rows are `segments` of k groups of four steps of int8 or two of bfloat16, the last one
- * padded, each group 4 * phases bytes; a segment begins `segment` bytes behind the one before. B is in panels of 4,
- * 2 or 1 vectors (fo_qpanel), each segments * k groups of four bytes a column. row_zero and row_scale: those of
- * A's rows, zero points negated, or NULL. row_sums: of the kernel of this name, where weights have zero points. In the
- * place of all these gemm_blockwise takes weights in blocks, and rows of as many bytes (quantized/qblockwise.h), each
- * block of which has a scale and, as row_zero, its bytes' negated sum. */
+ * padded, each group 4 * phases bytes; a segment begins `segment` bytes behind the one before. There are `lines` such
+ * products, one below the other, by one B. B is in panels of nr, 2 * vl or vl columns (fo_qpanel), each segments * k
+ * groups of four bytes a column. row_zero and row_scale: those of A's rows, zero points negated, or NULL. row_sums: of
+ * the kernel of this name, where weights have zero points. In the place of all these gemm_blockwise takes weights in
+ * blocks, and rows of as many bytes (quantized/qblockwise.h), each block of which has a scale and, as row_zero, its
+ * bytes' negated sum. */
 typedef struct {
     ptrdiff_t m, n, k, segments;
+    ptrdiff_t lines, a_line, c_line, r_line; /* how many; to the next: bytes of A, elements of C and of the residual */
     const uint8_t *a;
     ptrdiff_t lda, segment;
     const int8_t *b;
@@ -155,6 +157,20 @@ static inline ptrdiff_t fo_qplane_scratch(const fo_qpatches *p, ptrdiff_t rows, 
 /* How many times `channels` fit a vector of so many bytes: 1, 2 or 4. */
 static inline int fo_qparts(int most, ptrdiff_t channels, ptrdiff_t bytes) {
     return most >= 4 && 4 * channels <= bytes ? 4 : most >= 2 && 2 * channels <= bytes ? 2 : 1;
+}
+
+/* One line of a product. */
+static inline fo_qgemm_args fo_qline(const fo_qgemm_args *g, ptrdiff_t line) {
+    fo_qgemm_args one = *g;
+    const ptrdiff_t rows = line * g->m;
+    one.lines = 1, one.a += line * g->a_line;
+    one.c = (char *)g->c + line * g->c_line * fo_size(g->ep.type);
+    if (g->ep.residual)
+        one.ep.residual = (const char *)g->ep.residual + line * g->r_line * fo_size(g->ep.residual_type);
+    if (g->row_scale) one.row_scale += rows;
+    if (g->row_zero) one.row_zero += rows;
+    if (g->row_sums) one.row_sums += rows;
+    return one;
 }
 
 /* Columns of the next panel of B where so many are left. */

@@ -253,6 +253,7 @@ fo_qgemm_args fo_qblock_of(const fo_qproduct *p, const fo_qepilogue *ep, ptrdiff
     const ptrdiff_t line = p->line ? i / p->line : 0, row = i - line * p->line;
     fo_qgemm_args g = {.k = plan->quads,
                        .segments = 1,
+                       .lines = 1,
                        .ldc = p->ldc,
                        .ep = *ep,
                        .b = plan->w ? plan->w + group * plan->panels + 4 * j * plan->quads : NULL,

@@ -4,6 +4,7 @@
 #define FO_NET_QGEMM_H
 
 #include "../kernels/qtable.h"
+#include "../machine/tune.h"
 
 /* Weights of `groups` products of n columns and k steps each; arrays a channel have `columns` elements a group, whole
  * vectors. */
@@ -48,10 +49,11 @@ static inline ptrdiff_t fo_qchannels(const fo_conv2d_shape *s) {
 }
 
 /* Whether windows are read from bands of the image, of elements of a type; else each is copied. On narrow images tiles
- * of rows of an image waste more than copies cost. */
+ * of rows of an image waste more than copies cost; AMX has tiles of any height. */
 static inline bool fo_qbands(const fo_qkernels *kn, fo_dtype type, const fo_conv2d_shape *s, ptrdiff_t ow) {
     const ptrdiff_t c = fo_qchannels(s);
-    return s->kh * s->kw > 1 && s->dw == 1 && c * fo_size(type) % 4 == 0 && (c > s->ic / s->groups || ow >= 4 * kn->mr);
+    return s->kh * s->kw > 1 && s->dw == 1 && c * fo_size(type) % 4 == 0 &&
+           (c > s->ic / s->groups || ow >= (kn->tiles ? FO_AMX_BAND : 4 * kn->mr));
 }
 
 /* How floats become uint8: 255 steps from the least to the largest and zero among them, as ONNX says. Where one is not

@@ -45,6 +45,7 @@ void fo_rounded_gemm(const fo_qkernels *qkn, ptrdiff_t m, ptrdiff_t n, ptrdiff_t
                          .n = n,
                          .k = div_up(k, 2),
                          .segments = 1,
+                         .lines = 1,
                          .a = (const uint8_t *)a.at,
                          .lda = a.ld,
                          .b = panels,

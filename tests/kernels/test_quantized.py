@@ -115,6 +115,15 @@ def test_shapes_of_tiles(isa, products, rng, m):
             np.testing.assert_array_equal(called(given, np.uint8), expected_of(given, np.uint8))
 
 
+@pytest.mark.parametrize("m", [17, 50, 80, 300])
+@pytest.mark.parametrize("k", [576, 640, 1200])
+def test_shapes_of_several_tiles(isa, products, rng, m, k):
+    """Pairs of tiles, of which the last share rows, and steps that are cut."""
+    for n, residual, activation in (33, None, "relu"), (70, np.int8, "sigmoid"):
+        given = problem(rng, m, n, k, residual=residual, activation=activation)
+        check(called(given, np.uint8), expected_of(given, np.uint8), activation)
+
+
 @pytest.mark.parametrize("residual", [None, *TYPES, np.float32])
 @pytest.mark.parametrize("y_dtype", [None, *TYPES])
 @pytest.mark.parametrize("dtype", TYPES)
@@ -270,7 +279,7 @@ def test_views_and_out(isa, rng):
 
 
 @pytest.mark.parametrize("at_end", [False, True])
-@pytest.mark.parametrize("m", [1, 6, 13, 33])
+@pytest.mark.parametrize("m", [1, 6, 13, 17, 33])
 def test_nothing_outside(isa, products, rng, m, at_end):
     for n, k in (1, 1), (17, 3), (33, 9), (64, 16), (100, 7), (33, 64), (100, 128), (17, 72):
         for dtype in TYPES:

@@ -23,6 +23,7 @@ SHAPES = [
     (64, (14, 14), 100, (1, 1), dict(stride=2)),
     (12, (5, 7), 20, (1, 1), dict(padding=1)),
     (16, (8, 9), 33, (3, 3), dict(padding=1)),
+    (128, (5, 50), 40, (3, 3), dict(padding=1)),
     (3, (23, 21), 24, (7, 7), dict(stride=2, padding=3)),
     (3, (9, 8), 16, (3, 3), dict(stride=2, padding="same")),
     (20, (10, 11), 17, (3, 2), dict(padding=((2, 0), (1, 3)), dilation=(2, 3))),

@@ -1,10 +1,20 @@
-/* C = epilogue(A B) of int8 or bfloat16 by tiles (AMX), with A and B as gemm.h has them.
+/* C = epilogue(A B) of int8 or bfloat16 by tiles (AMX), with A and B as qgemm_tile.h has them.
  *
- *   A      up to 16 rows of up to 16 groups      two of A times two of B give four tiles of sums, which go to memory;
- *   B      as many groups of 16 columns          the epilogue reads them there, while the next ones are made
- *   sums   16 x 16
+ *   A      up to 16 rows of up to 16 groups      a pair of A times a pair of B gives four tiles of sums, which go to
+ *   B      as many groups of 16 columns          memory; the epilogue reads them there, a few rows at each step of the
+ *   sums   16 x 16                               next pair
+ *
+ * A step multiplies a tile's groups. FO_AMX_STEPS of them times a panel of B, and as many of a pair of A, stay in the
+ * first-level cache while the pairs of rows pass; where there are more steps, sums are loaded again for the next ones.
+ * So every sum is made in the order of k.
  */
-enum { AMX_ROWS = 16, AMX_GROUPS = 16, MIN_AMX_GROUPS = AMX_GROUPS / 4 };
+enum {
+    AMX_ROWS = 16,
+    AMX_GROUPS = 16,
+    MIN_AMX_GROUPS = AMX_GROUPS / 4,
+    AMX_COLUMNS = 2 * VL,
+    AMX_LINE = LINE_FLOATS * sizeof(float)
+};
 
 /* The shapes of all eight tiles, as the processor reads them: sums are 0 to 3, A is 4 and 5, B is 6 and 7. */
 typedef struct {
@@ -48,99 +58,208 @@ INLINE void tile_configure(ptrdiff_t rows, ptrdiff_t groups) {
     AMX_CONFIGURE(shapes);
 }
 
-/* The sums of `down` tiles of mr rows and `across` vectors of a panel of nv. */
-INLINE void tile_sums(const fo_dtype type, const int down, const int across, const int nv, const fo_qgemm_args *g,
-                      ptrdiff_t mr, ptrdiff_t groups, const uint8_t *a, const int8_t *b, int32_t *sums) {
-    const ptrdiff_t ldb = nv * QUADS;
-    AMX_ZERO(0);
-    if (across > 1) AMX_ZERO(1);
-    if (down > 1) AMX_ZERO(2);
-    if (down > 1 && across > 1) AMX_ZERO(3);
-    for (ptrdiff_t s = 0; s < g->segments; s++, a += g->segment)
-        for (ptrdiff_t p = 0; p < g->k; p += groups, b += groups * ldb) {
-            AMX_LOAD(4, a + 4 * p, g->lda);
-            AMX_LOAD(6, b, ldb);
-            AMX_DOT(type, 0, 4, 6);
-            if (across > 1) AMX_LOAD(7, b + QUADS, ldb);
-            if (across > 1) AMX_DOT(type, 1, 4, 7);
-            if (down > 1) AMX_LOAD(5, a + mr * g->lda + 4 * p, g->lda);
-            if (down > 1) AMX_DOT(type, 2, 5, 6);
-            if (down > 1 && across > 1) AMX_DOT(type, 3, 5, 7);
-        }
-    AMX_STORE(0, sums, ldb);
-    if (across > 1) AMX_STORE(1, sums + VL, ldb);
-    if (down > 1) AMX_STORE(2, sums + mr * nv * VL, ldb);
-    if (down > 1 && across > 1) AMX_STORE(3, sums + mr * nv * VL + VL, ldb);
-}
+/* Rows of a tile of sums, from row i of a line of C on. */
+typedef struct {
+    ptrdiff_t line, i, left;
+    int32_t *sums;
+} amx_rows;
 
-/* From memory to C, what sums start with added. */
-INLINE void tile_end(const fo_dtype type, const qstack *t, const eb_bounds *bounds, const int nv, int32_t *sums,
-                     ptrdiff_t rows, ptrdiff_t i) {
-    const bool whole = t->g->ep.clips && t->wanted == nv * VL;
-    for (ptrdiff_t r = 0; r < rows; r++, sums += nv * VL) {
+/* The sums of a pair, which wait for their epilogue, and what it needs of the first ones' line. */
+typedef struct {
+    amx_rows first, second;
+    const fo_qgemm_args *all;
+    fo_qgemm_args line;
+    ptrdiff_t j, columns; /* the panel */
+} amx_waiting;
+
+/* Steps of a pair of A times a panel of B, and what is done meanwhile. */
+typedef struct {
+    const uint8_t *a;      /* the first tile's */
+    ptrdiff_t lda, second; /* bytes: of a row, to the second tile */
+    ptrdiff_t rows, groups;
+    ptrdiff_t k, segment, at; /* a segment's groups, bytes between segments' ends, and how many groups are done */
+    const int8_t *b;
+    ptrdiff_t steps;
+    bool resumes; /* sums, of other steps */
+    int32_t *sums;
+    const int8_t *ahead; /* what comes next of B, to be fetched: `lines` at each step */
+    ptrdiff_t lines;
+    amx_waiting *waiting;
+} amx_pair;
+
+/* Some rows of those that wait, what sums start with added. */
+INLINE void amx_end(const fo_dtype type, const int nv, amx_waiting *w, ptrdiff_t rows) {
+    const ptrdiff_t left = w->all->n - w->j;
+    const qstack t = {.g = &w->line, .i = w->first.i, .j = w->j, .wanted = (int)(left < nv * VL ? left : nv * VL)};
+    const eb_bounds bounds = eb_start(&w->line.ep);
+    const bool whole = w->line.ep.clips && t.wanted == nv * VL;
+    int32_t *sums = w->first.sums;
+    for (ptrdiff_t i = t.i; i < t.i + rows; i++, sums += nv * VL) {
         vi acc[1][Q_VECTORS];
-        qstart(type, t->g, 1, nv, acc, i + r, t->j);
+        qstart(type, t.g, 1, nv, acc, i, t.j);
         UNROLL_FOR (int v = 0; v < nv; v++)
             acc[0][v] = type == FO_BF16 ? v_iload(sums + v * VL) : v_iadd(acc[0][v], v_iload(sums + v * VL));
         if (whole)
-            qend(type, t, bounds, 1, nv, acc, i + r);
+            qend(type, &t, &bounds, 1, nv, acc, i);
         else
             UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + v * VL, acc[0][v]);
     }
-    if (!whole) qend_sums(type, t, sums - rows * nv * VL, nv * VL, (int)rows, i);
+    if (!whole) qend_sums(type, &t, w->first.sums, nv * VL, (int)rows, t.i);
+    w->first.i += rows, w->first.left -= rows, w->first.sums = sums;
 }
 
-INLINE void tile_stack(const fo_dtype type, const qstack *t, const int nv, ptrdiff_t mr, ptrdiff_t groups) {
-    const fo_qgemm_args *g = t->g;
-    const eb_bounds bounds = eb_start(&g->ep);
-    const int across = nv > 1 ? 2 : 1;
-    int32_t sums[2 * AMX_ROWS * Q_VECTORS * VL] __attribute__((aligned(64)));
-    ptrdiff_t i = t->i, left = t->count;
-    for (ptrdiff_t down; left > 0; left -= down, i += down * mr) {
-        const uint8_t *a = g->a + i * g->lda;
-        down = left > 1 ? 2 : 1;
-        for (int v = 0; v < nv; v += across)
-            if (down > 1)
-                tile_sums(type, 2, across, nv, g, mr, groups, a, t->b + v * QUADS, sums + v * VL);
-            else
-                tile_sums(type, 1, across, nv, g, mr, groups, a, t->b + v * QUADS, sums + v * VL);
-        tile_end(type, t, &bounds, nv, sums, down * mr, i);
+/* The next rows, up to so many of a tile. */
+static __attribute__((noinline)) void amx_end_next(const fo_dtype type, amx_waiting *w, ptrdiff_t most) {
+    const ptrdiff_t rows = w->first.left < most ? w->first.left : most;
+    if (w->columns > VL)
+        amx_end(type, 2, w, rows);
+    else
+        amx_end(type, 1, w, rows);
+    if (w->first.left) return;
+    w->first = w->second, w->second.left = 0;
+    w->line = fo_qline(w->all, w->first.line);
+}
+
+/* `down` tiles of rows and `across` of columns. */
+INLINE void amx_steps(const fo_dtype type, const int down, const int across, const amx_pair *p) {
+    const ptrdiff_t ldb = across * QUADS, lda = p->lda, next = 4 * p->groups;
+    const ptrdiff_t rows = (p->waiting->first.left + p->waiting->second.left + p->steps - 1) / p->steps;
+    int32_t *const lower = p->sums + p->rows * across * VL;
+    const uint8_t *a = p->a;
+    const int8_t *b = p->b, *ahead = p->ahead;
+    if (p->resumes) {
+        AMX_LOAD(0, p->sums, ldb);
+        if (across > 1) AMX_LOAD(1, p->sums + VL, ldb);
+        if (down > 1) AMX_LOAD(2, lower, ldb);
+        if (down > 1 && across > 1) AMX_LOAD(3, lower + VL, ldb);
+    } else {
+        AMX_ZERO(0);
+        if (across > 1) AMX_ZERO(1);
+        if (down > 1) AMX_ZERO(2);
+        if (down > 1 && across > 1) AMX_ZERO(3);
+    }
+    for (ptrdiff_t step = 0, at = p->at; step < p->steps; step++, a += next, b += p->groups * ldb) {
+        AMX_LOAD(4, a, lda);
+        AMX_LOAD(6, b, ldb);
+        AMX_DOT(type, 0, 4, 6);
+        if (across > 1) AMX_LOAD(7, b + QUADS, ldb);
+        if (across > 1) AMX_DOT(type, 1, 4, 7);
+        if (down > 1) AMX_LOAD(5, a + p->second, lda);
+        if (down > 1) AMX_DOT(type, 2, 5, 6);
+        if (down > 1 && across > 1) AMX_DOT(type, 3, 5, 7);
+        if ((at += p->groups) == p->k) at = 0, a += p->segment;
+        for (ptrdiff_t line = 0; line < p->lines; line++, ahead += AMX_LINE) __builtin_prefetch(ahead, 0, 2);
+        if (p->waiting->first.left) amx_end_next(type, p->waiting, rows);
+    }
+    while (p->waiting->first.left) amx_end_next(type, p->waiting, rows); /* they may be where these sums go */
+    AMX_STORE(0, p->sums, ldb);
+    if (across > 1) AMX_STORE(1, p->sums + VL, ldb);
+    if (down > 1) AMX_STORE(2, lower, ldb);
+    if (down > 1 && across > 1) AMX_STORE(3, lower + VL, ldb);
+}
+
+/* A call. Tiles, and so pairs, are counted through all lines of C. */
+typedef struct {
+    const fo_qgemm_args *g;
+    ptrdiff_t rows, groups, steps; /* of a tile; of a row of A */
+    ptrdiff_t tiles, all;          /* of a line, of all of them */
+    ptrdiff_t first, count;        /* pairs whose sums are made now */
+    ptrdiff_t j, columns;          /* the panel */
+    int32_t (*sums)[2 * AMX_ROWS * AMX_COLUMNS];
+    amx_waiting waiting;
+} amx_call;
+
+/* A tile's rows. All tiles have one height, so the last of a line begins early enough to end with it: it shares rows
+ * with the one before. */
+INLINE amx_rows amx_rows_of(const amx_call *c, ptrdiff_t tile) {
+    const ptrdiff_t i = tile % c->tiles * c->rows, last = c->g->m - c->rows;
+    return (amx_rows){.line = tile / c->tiles, .i = i < last ? i : last, .left = c->rows};
+}
+
+/* A tile's sums are those of all of k: its rows wait, but for those that it shares. */
+INLINE amx_rows amx_waits(const amx_call *c, ptrdiff_t tile, int32_t *sums) {
+    amx_rows rows = amx_rows_of(c, tile);
+    const ptrdiff_t shared = tile % c->tiles * c->rows - rows.i;
+    rows.i += shared, rows.left -= shared, rows.sums = sums + shared * c->columns;
+    return rows;
+}
+
+/* The sums of a pair wait, as none of another do any more. */
+INLINE void amx_wait(amx_call *c, ptrdiff_t pair, int32_t *sums) {
+    amx_waiting *w = &c->waiting;
+    w->first = amx_waits(c, 2 * pair, sums), w->second.left = 0;
+    if (2 * pair + 1 < c->all) w->second = amx_waits(c, 2 * pair + 1, sums + c->rows * c->columns);
+    w->line = fo_qline(c->g, w->first.line), w->j = c->j, w->columns = c->columns;
+}
+
+INLINE const uint8_t *amx_tile_of(const amx_call *c, ptrdiff_t tile) {
+    const amx_rows rows = amx_rows_of(c, tile);
+    return c->g->a + rows.line * c->g->a_line + rows.i * c->g->lda;
+}
+
+/* Steps `from` to `end` of the pairs times the panel. The bytes of B behind these are fetched meanwhile, unless there
+ * is but one pair to do it in: that one waits for its own. */
+INLINE void amx_block(const fo_dtype type, amx_call *c, ptrdiff_t from, ptrdiff_t end) {
+    const fo_qgemm_args *g = c->g;
+    const ptrdiff_t in_segment = g->k / c->groups, of_step = 4 * c->columns * c->groups, steps = end - from;
+    const int8_t *b = g->b + 4 * c->j * g->k * g->segments, *next = b + end * of_step,
+                 *all = g->b + 4 * ((g->n + VL - 1) / VL * VL) * g->k * g->segments;
+    amx_pair p = {.lda = g->lda,
+                  .rows = c->rows,
+                  .groups = c->groups,
+                  .k = g->k,
+                  .segment = g->segment - 4 * g->k,
+                  .at = from % in_segment * c->groups,
+                  .b = b + from * of_step,
+                  .steps = steps,
+                  .resumes = from > 0,
+                  .waiting = &c->waiting};
+    const ptrdiff_t ahead = c->count > 1 ? of_step / AMX_LINE / c->count + 1 : 0;
+    for (ptrdiff_t q = 0; q < c->count; q++) {
+        const ptrdiff_t pair = c->first + q;
+        const int down = 2 * pair + 1 < c->all ? 2 : 1;
+        const uint8_t *a = amx_tile_of(c, 2 * pair);
+        p.a = a + from / in_segment * g->segment + 4 * p.at;
+        p.second = amx_tile_of(c, 2 * pair + down - 1) - a;
+        p.sums = c->sums[c->steps > FO_AMX_STEPS ? q : 0];
+        p.ahead = next + q * steps * ahead * AMX_LINE;
+        p.lines = p.ahead < all ? ahead : 0;
+        if (c->columns > VL)
+            down > 1 ? amx_steps(type, 2, 2, &p) : amx_steps(type, 1, 2, &p);
+        else
+            down > 1 ? amx_steps(type, 2, 1, &p) : amx_steps(type, 1, 1, &p);
+        if (end == c->steps) amx_wait(c, pair, p.sums);
     }
 }
 
-/* A panel of columns after another; its rows in tiles of nearly equal heights. */
+/* Some pairs at a time, a panel of columns after another. */
 INLINE void gemm_amx(const fo_dtype type, const fo_qgemm_args *g, ptrdiff_t groups) {
-    const ptrdiff_t tiles = (g->m + AMX_ROWS - 1) / AMX_ROWS;
-    ptrdiff_t i = 0;
-    for (ptrdiff_t part = 0; part < 2; part++) {
-        const ptrdiff_t rows = g->m / tiles + 1 - part, count = part ? tiles - g->m % tiles : g->m % tiles;
-        if (!count) continue;
-        tile_configure(rows, groups);
-        for (ptrdiff_t j = 0, columns; j < g->n; j += columns) {
-            columns = fo_qpanel(g->n - j, VL, Q_VECTORS * VL);
-            const qstack t = {.g = g,
-                              .i = i,
-                              .j = j,
-                              .count = count,
-                              .b = g->b + 4 * j * g->k * g->segments,
-                              .wanted = (int)(g->n - j < columns ? g->n - j : columns)};
-            if (columns == Q_VECTORS * VL)
-                tile_stack(type, &t, Q_VECTORS, rows, groups);
-            else if (columns == 2 * VL)
-                tile_stack(type, &t, 2, rows, groups);
-            else
-                tile_stack(type, &t, 1, rows, groups);
+    ptrdiff_t tiles = (g->m + AMX_ROWS - 1) / AMX_ROWS;
+    if (tiles > 1 && g->lines == 1) tiles += tiles % 2;
+    const ptrdiff_t rows = (g->m + tiles - 1) / tiles, steps = g->k / groups * g->segments;
+    int32_t sums[FO_AMX_PAIRS][2 * AMX_ROWS * AMX_COLUMNS] __attribute__((aligned(64)));
+    amx_call c = {.g = g, .rows = rows, .groups = groups, .steps = steps, .sums = sums, .waiting.all = g};
+    c.tiles = (g->m + rows - 1) / rows, c.all = c.tiles * g->lines;
+    const ptrdiff_t pairs = (c.all + 1) / 2, blocks = (steps + FO_AMX_STEPS - 1) / FO_AMX_STEPS,
+                    most = blocks > 1 ? FO_AMX_PAIRS : pairs;
+    tile_configure(rows, groups);
+    for (; c.first < pairs; c.first += c.count) {
+        c.count = pairs - c.first < most ? pairs - c.first : most;
+        for (c.j = 0; c.j < g->n; c.j += c.columns) {
+            c.columns = fo_qpanel(g->n - c.j, VL, AMX_COLUMNS);
+            for (ptrdiff_t block = 0; block < blocks; block++)
+                amx_block(type, &c, steps * block / blocks, steps * (block + 1) / blocks);
         }
-        i += count * rows;
     }
     AMX_RELEASE(); /* or the system would save them at each switch */
+    while (c.waiting.first.left) amx_end_next(type, &c.waiting, rows);
 }
 
 /* Few rows are bound by reading weights, few groups by the epilogue. */
 static void qgemm_amx(const fo_qgemm_args *g) {
     const ptrdiff_t groups = tile_groups(g->k);
     if (!groups || g->m <= Q_ROWS || g->k * g->segments < AMX_GROUPS) {
-        qgemm(g);
+        gemm_by_table(g, &tiles_S8, AMX_COLUMNS);
         return;
     }
     FO_RAN("gemm S8 by AMX");
@@ -151,7 +270,7 @@ static void qgemm_amx(const fo_qgemm_args *g) {
 static void qgemm_bf16_amx(const fo_qgemm_args *g) {
     const ptrdiff_t groups = tile_groups(g->k);
     if (!groups || g->k * g->segments < AMX_GROUPS) {
-        qgemm_bf16(g);
+        gemm_by_table(g, &tiles_BF16, AMX_COLUMNS);
         return;
     }
     if (!g->m) return;

@@ -122,10 +122,11 @@ static void qrow_sums(const fo_qgemm_args *g, int32_t *sums) {
     const vi ones = v_dot_weights(v_iset1(0x01010101), 0);
     const ptrdiff_t bytes = 4 * PHASES * g->k;
     int32_t lanes[VL];
-    for (ptrdiff_t i = 0; i < g->m; i++) {
+    for (ptrdiff_t i = 0; i < g->lines * g->m; i++) {
+        const uint8_t *row = g->a + i / g->m * g->a_line + i % g->m * g->lda;
         vi sum = v_iset1(0);
         for (ptrdiff_t s = 0; s < g->segments; s++) {
-            const uint8_t *a = g->a + i * g->lda + s * g->segment;
+            const uint8_t *a = row + s * g->segment;
             ptrdiff_t left = bytes;
             for (; left >= QUADS; left -= QUADS, a += QUADS) v_dot(sum, v_iload(a), ones);
             if (left) v_dot(sum, v_load_quads_tail(a, left), ones);
@@ -226,12 +227,12 @@ typedef qtile_fn *const qtable[EB_VECTORS + 1][Q_MAX_ROWS];
 TILES(TILE_S8)
 static qtable tiles_S8 = TABLE_OF(ENTRY_S8);
 
-/* A panel of columns after another; its rows in tiles of nearly equal heights. */
-static void gemm_by_table(const fo_qgemm_args *g, qtable *table) {
+/* A panel of columns after another, of up to nr; its rows in tiles of nearly equal heights. */
+static void line_by_table(const fo_qgemm_args *g, qtable *table, ptrdiff_t nr) {
     ptrdiff_t columns;
     if (!g->m) return;
     for (ptrdiff_t j = 0; j < g->n; j += columns) {
-        columns = fo_qpanel(g->n - j, VL, Q_VECTORS * VL);
+        columns = fo_qpanel(g->n - j, VL, nr);
         const ptrdiff_t nv = columns / VL, room = Q_ROWS * Q_VECTORS / nv, high = room < Q_MAX_ROWS ? room : Q_MAX_ROWS;
         const ptrdiff_t tiles = (g->m + high - 1) / high, mr = g->m / tiles, taller = g->m % tiles;
         qstack t = {.g = g, .j = j, .b = g->b + 4 * j * g->k * g->segments};
@@ -245,12 +246,19 @@ static void gemm_by_table(const fo_qgemm_args *g, qtable *table) {
     }
 }
 
-static void qgemm(const fo_qgemm_args *g) { gemm_by_table(g, &tiles_S8); }
+static void gemm_by_table(const fo_qgemm_args *g, qtable *table, ptrdiff_t nr) {
+    for (ptrdiff_t line = 0; line < g->lines; line++) {
+        const fo_qgemm_args one = fo_qline(g, line);
+        line_by_table(&one, table, nr);
+    }
+}
+
+static void qgemm(const fo_qgemm_args *g) { gemm_by_table(g, &tiles_S8, Q_VECTORS * VL); }
 
 #if DOTS_BF16
 #define TILE_BF16(nv, mr) TILE_OF(BF16, nv, mr)
 #define ENTRY_BF16(nv, mr) ENTRY_OF(BF16, nv, mr)
 TILES(TILE_BF16)
 static qtable tiles_BF16 = TABLE_OF(ENTRY_BF16);
-static void qgemm_bf16(const fo_qgemm_args *g) { gemm_by_table(g, &tiles_BF16); }
+static void qgemm_bf16(const fo_qgemm_args *g) { gemm_by_table(g, &tiles_BF16, Q_VECTORS * VL); }
 #endif
