@@ -120,13 +120,10 @@ static __attribute__((noinline)) void amx_end_next(const fo_dtype type, amx_wait
     w->line = fo_qline(w->all, w->first.line);
 }
 
-/* `down` tiles of rows and `across` of columns. */
-INLINE void amx_steps(const fo_dtype type, const int down, const int across, const amx_pair *p) {
-    const ptrdiff_t ldb = across * QUADS, lda = p->lda, next = 4 * p->groups;
-    const ptrdiff_t rows = (p->waiting->first.left + p->waiting->second.left + p->steps - 1) / p->steps;
-    int32_t *const lower = p->sums + p->rows * across * VL;
-    const uint8_t *a = p->a;
-    const int8_t *b = p->b, *ahead = p->ahead;
+/* The sums of `down` tiles of rows and `across` of columns: those of other steps, or zeros. */
+INLINE void amx_start(const int down, const int across, const amx_pair *p) {
+    const ptrdiff_t ldb = across * QUADS;
+    const int32_t *lower = p->sums + p->rows * across * VL;
     if (p->resumes) {
         AMX_LOAD(0, p->sums, ldb);
         if (across > 1) AMX_LOAD(1, p->sums + VL, ldb);
@@ -138,6 +135,24 @@ INLINE void amx_steps(const fo_dtype type, const int down, const int across, con
         if (down > 1) AMX_ZERO(2);
         if (down > 1 && across > 1) AMX_ZERO(3);
     }
+}
+
+INLINE void amx_store(const int down, const int across, const amx_pair *p) {
+    const ptrdiff_t ldb = across * QUADS;
+    int32_t *lower = p->sums + p->rows * across * VL;
+    AMX_STORE(0, p->sums, ldb);
+    if (across > 1) AMX_STORE(1, p->sums + VL, ldb);
+    if (down > 1) AMX_STORE(2, lower, ldb);
+    if (down > 1 && across > 1) AMX_STORE(3, lower + VL, ldb);
+}
+
+/* All of them; rows that wait may be where these sums go. */
+INLINE void amx_steps(const fo_dtype type, const int down, const int across, const amx_pair *p) {
+    const ptrdiff_t ldb = across * QUADS, lda = p->lda, next = 4 * p->groups;
+    const ptrdiff_t rows = (p->waiting->first.left + p->waiting->second.left + p->steps - 1) / p->steps;
+    const uint8_t *a = p->a;
+    const int8_t *b = p->b, *ahead = p->ahead;
+    amx_start(down, across, p);
     for (ptrdiff_t step = 0, at = p->at; step < p->steps; step++, a += next, b += p->groups * ldb) {
         AMX_LOAD(4, a, lda);
         AMX_LOAD(6, b, ldb);
@@ -151,11 +166,8 @@ INLINE void amx_steps(const fo_dtype type, const int down, const int across, con
         for (ptrdiff_t line = 0; line < p->lines; line++, ahead += AMX_LINE) __builtin_prefetch(ahead, 0, 2);
         if (p->waiting->first.left) amx_end_next(type, p->waiting, rows);
     }
-    while (p->waiting->first.left) amx_end_next(type, p->waiting, rows); /* they may be where these sums go */
-    AMX_STORE(0, p->sums, ldb);
-    if (across > 1) AMX_STORE(1, p->sums + VL, ldb);
-    if (down > 1) AMX_STORE(2, lower, ldb);
-    if (down > 1 && across > 1) AMX_STORE(3, lower + VL, ldb);
+    while (p->waiting->first.left) amx_end_next(type, p->waiting, rows);
+    amx_store(down, across, p);
 }
 
 /* A call. Tiles, and so pairs, are counted through all lines of C. */
