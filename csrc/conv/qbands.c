@@ -77,9 +77,10 @@ static void band_task(void *context, ptrdiff_t task, int thread) {
         band_row(job, there ? x : NULL, raw, copy + r * job->row_bytes);
     }
     const ptrdiff_t pixel = (image * in->oh + h) * in->ow;
-    for (ptrdiff_t j = 0; j < plan->n; j += plan->kn->nr) {
+    const ptrdiff_t width = plan->kn->tiles ? plan->n : plan->kn->nr; /* AMX cuts columns itself */
+    for (ptrdiff_t j = 0; j < plan->n; j += width) {
         fo_qgemm_args g = fo_qblock_of(job->p, &job->ep, group, pixel, j);
-        g.m = in->ow, g.n = min_(plan->kn->nr, plan->n - j), g.lines = rows;
+        g.m = in->ow, g.n = min_(width, plan->n - j), g.lines = rows;
         g.segments = in->kh, g.k = in->kw * job->channels / 4, g.segment = in->dilation_h * job->row_bytes;
         g.a = copy, g.lda = in->stride_w * job->channels * fo_qphases(plan), g.a_line = in->stride_h * job->row_bytes;
         g.c_line = job->p->line ? job->p->c_line : in->ow * job->p->ldc;

@@ -203,15 +203,14 @@ static const struct {
     ptrdiff_t partial_floats;   /* of results of single blocks, a thread */
 } fo_attention_cut = {256, 32, 64 << 10, 48, 512, 64 << 10, 96, 4, 64 << 10};
 
-/* Tiles of k that a pair of A and a panel of B are multiplied by at a time: 36 KB of the first-level cache, and a
- * 3 x 3 kernel has a multiple of nine; pairs whose sums wait for the next ones, 32 KB. Simulated caches of 48 KB and
- * 2 MB, the second of which gives 48 bytes a cycle, shares of the peak: 196 x 256 x 2304 of int8 0.86, with all of k at
- * once 0.68, with panels of 64 columns and the epilogue behind them 0.62; 512 x 512 x 512 of bfloat16 0.86, 0.70, 0.63.
- */
-enum { FO_AMX_STEPS = 9, FO_AMX_PAIRS = 8 };
-enum {
-    FO_AMX_BAND = 12
-}; /* columns of an image whose rows are tiles: by windows 14 x 14 has the same tiles, and copies */
+/* AMX. Tiles of k of a pair of A, which stay in the first-level cache, 18 KB, while B passes: a 3 x 3 kernel has a
+ * multiple of nine. Panels of B whose sums wait for the next tiles, and bytes of those that stay in the second-level
+ * cache. Simulated caches of 48 KB and 2 MB, a line from the second 1.3 cycles in order, 3.2 where rows lie apart (the
+ * table of docs/kernels.md), shares of the peak: 512 x 512 x 512 of int8 0.89, a panel of B in the first-level cache
+ * 0.54, neither 0.41 (a prototype on a Xeon 0.43 to 0.54); 196 x 256 x 2304 0.69, 0.54, 0.39; 128 x 3072 x 768 of
+ * bfloat16 0.57, 0.37, 0.33 (0.33); 192 x 256 x 1024 0.79, 0.51, 0.41 (0.48), A not copied 0.42. And the columns of an
+ * image from which its rows are tiles: windows of 14 x 14 have the same tiles, and copies. */
+enum { FO_AMX_STEPS = 9, FO_AMX_PANELS = 8, FO_AMX_B_BYTES = 512 << 10, FO_AMX_BAND = 12 };
 
 /* Nanoseconds to copy a float to packed weights, and to fold a scale into one, which is in a farther cache. */
 #define FO_PACK_NS 0.1

@@ -4,9 +4,9 @@
  *   B      as many groups of 16 columns          memory; the epilogue reads them there, a few rows at each step of the
  *   sums   16 x 16                               next pair
  *
- * A step multiplies a tile's groups. FO_AMX_STEPS of them times a panel of B, and as many of a pair of A, stay in the
- * first-level cache while the pairs of rows pass; where there are more steps, sums are loaded again for the next ones.
- * So every sum is made in the order of k.
+ * A step multiplies a tile's groups. Two tiles of A by FO_AMX_STEPS steps stay in the first-level cache while panels of
+ * B pass, whose bytes lie in the order in which they are read; rows of A do not, so they are copied for several panels.
+ * Where there are more steps, sums are loaded again for the next ones: every sum is made in the order of k.
  */
 enum {
     AMX_ROWS = 16,
@@ -74,12 +74,11 @@ typedef struct {
 
 /* Steps of a pair of A times a panel of B, and what is done meanwhile. */
 typedef struct {
-    const uint8_t *a;      /* the first tile's */
-    ptrdiff_t lda, second; /* bytes: of a row, to the second tile */
-    ptrdiff_t rows, groups;
-    ptrdiff_t k, segment, at; /* a segment's groups, bytes between segments' ends, and how many groups are done */
+    const uint8_t *a;              /* the first tile's */
+    ptrdiff_t lda, second, next;   /* bytes: of a row, to the second tile, to the next step */
+    ptrdiff_t k, at, segment;      /* a segment's groups and how many are done, bytes to the next one's begin; or 0 */
+    ptrdiff_t rows, groups, steps; /* of a tile */
     const int8_t *b;
-    ptrdiff_t steps;
     bool resumes; /* sums, of other steps */
     int32_t *sums;
     const int8_t *ahead; /* what comes next of B, to be fetched: `lines` at each step */
@@ -148,7 +147,7 @@ INLINE void amx_store(const int down, const int across, const amx_pair *p) {
 
 /* All of them; rows that wait may be where these sums go. */
 INLINE void amx_steps(const fo_dtype type, const int down, const int across, const amx_pair *p) {
-    const ptrdiff_t ldb = across * QUADS, lda = p->lda, next = 4 * p->groups;
+    const ptrdiff_t ldb = across * QUADS, lda = p->lda, next = p->next;
     const ptrdiff_t rows = (p->waiting->first.left + p->waiting->second.left + p->steps - 1) / p->steps;
     const uint8_t *a = p->a;
     const int8_t *b = p->b, *ahead = p->ahead;
@@ -175,9 +174,11 @@ typedef struct {
     const fo_qgemm_args *g;
     ptrdiff_t rows, groups, steps; /* of a tile; of a row of A */
     ptrdiff_t tiles, all;          /* of a line, of all of them */
-    ptrdiff_t first, count;        /* pairs whose sums are made now */
-    ptrdiff_t j, columns;          /* the panel */
+    ptrdiff_t j, end;              /* columns of the panels that pairs are multiplied by now */
     int32_t (*sums)[2 * AMX_ROWS * AMX_COLUMNS];
+    uint8_t *copy;       /* of a pair: tiles, step by step */
+    const int8_t *ahead; /* see amx_pair */
+    ptrdiff_t lines;
     amx_waiting waiting;
 } amx_call;
 
@@ -189,19 +190,19 @@ INLINE amx_rows amx_rows_of(const amx_call *c, ptrdiff_t tile) {
 }
 
 /* A tile's sums are those of all of k: its rows wait, but for those that it shares. */
-INLINE amx_rows amx_waits(const amx_call *c, ptrdiff_t tile, int32_t *sums) {
+INLINE amx_rows amx_waits(const amx_call *c, ptrdiff_t tile, ptrdiff_t columns, int32_t *sums) {
     amx_rows rows = amx_rows_of(c, tile);
     const ptrdiff_t shared = tile % c->tiles * c->rows - rows.i;
-    rows.i += shared, rows.left -= shared, rows.sums = sums + shared * c->columns;
+    rows.i += shared, rows.left -= shared, rows.sums = sums + shared * columns;
     return rows;
 }
 
 /* The sums of a pair wait, as none of another do any more. */
-INLINE void amx_wait(amx_call *c, ptrdiff_t pair, int32_t *sums) {
+INLINE void amx_wait(amx_call *c, ptrdiff_t pair, ptrdiff_t j, ptrdiff_t columns, int32_t *sums) {
     amx_waiting *w = &c->waiting;
-    w->first = amx_waits(c, 2 * pair, sums), w->second.left = 0;
-    if (2 * pair + 1 < c->all) w->second = amx_waits(c, 2 * pair + 1, sums + c->rows * c->columns);
-    w->line = fo_qline(c->g, w->first.line), w->j = c->j, w->columns = c->columns;
+    w->first = amx_waits(c, 2 * pair, columns, sums), w->second.left = 0;
+    if (2 * pair + 1 < c->all) w->second = amx_waits(c, 2 * pair + 1, columns, sums + c->rows * columns);
+    w->line = fo_qline(c->g, w->first.line), w->j = j, w->columns = columns;
 }
 
 INLINE const uint8_t *amx_tile_of(const amx_call *c, ptrdiff_t tile) {
@@ -209,59 +210,88 @@ INLINE const uint8_t *amx_tile_of(const amx_call *c, ptrdiff_t tile) {
     return c->g->a + rows.line * c->g->a_line + rows.i * c->g->lda;
 }
 
-/* Steps `from` to `end` of the pairs times the panel. The bytes of B behind these are fetched meanwhile, unless there
- * is but one pair to do it in: that one waits for its own. */
-INLINE void amx_block(const fo_dtype type, amx_call *c, ptrdiff_t from, ptrdiff_t end) {
-    const fo_qgemm_args *g = c->g;
-    const ptrdiff_t in_segment = g->k / c->groups, of_step = 4 * c->columns * c->groups, steps = end - from;
-    const int8_t *b = g->b + 4 * c->j * g->k * g->segments, *next = b + end * of_step,
-                 *all = g->b + 4 * ((g->n + VL - 1) / VL * VL) * g->k * g->segments;
-    amx_pair p = {.lda = g->lda,
-                  .rows = c->rows,
-                  .groups = c->groups,
-                  .k = g->k,
-                  .segment = g->segment - 4 * g->k,
-                  .at = from % in_segment * c->groups,
-                  .b = b + from * of_step,
-                  .steps = steps,
-                  .resumes = from > 0,
-                  .waiting = &c->waiting};
-    const ptrdiff_t ahead = c->count > 1 ? of_step / AMX_LINE / c->count + 1 : 0;
-    for (ptrdiff_t q = 0; q < c->count; q++) {
-        const ptrdiff_t pair = c->first + q;
-        const int down = 2 * pair + 1 < c->all ? 2 : 1;
-        const uint8_t *a = amx_tile_of(c, 2 * pair);
-        p.a = a + from / in_segment * g->segment + 4 * p.at;
-        p.second = amx_tile_of(c, 2 * pair + down - 1) - a;
-        p.sums = c->sums[c->steps > FO_AMX_STEPS ? q : 0];
-        p.ahead = next + q * steps * ahead * AMX_LINE;
-        p.lines = p.ahead < all ? ahead : 0;
-        if (c->columns > VL)
-            down > 1 ? amx_steps(type, 2, 2, &p) : amx_steps(type, 1, 2, &p);
-        else
-            down > 1 ? amx_steps(type, 2, 1, &p) : amx_steps(type, 1, 1, &p);
-        if (end == c->steps) amx_wait(c, pair, p.sums);
+/* A tile from where p says that a step of it lies, row by row. */
+INLINE void amx_copy(const amx_pair *p, const uint8_t *a, uint8_t *to) {
+    for (ptrdiff_t r = 0; r < p->rows; r++, a += p->lda, to += QUADS) {
+        const uint8_t *row = a;
+        for (ptrdiff_t step = 0, at = p->at; step < p->steps; step++, row += p->next) {
+            v_istore(to + step * p->rows * QUADS, v_load_quads_tail(row, 4 * p->groups));
+            if ((at += p->groups) == p->k) at = 0, row += p->segment;
+        }
     }
 }
 
-/* Some pairs at a time, a panel of columns after another. */
+/* Steps `from` to `end` of a pair of A, as it lies, or copied where several panels read it. */
+INLINE amx_pair amx_pair_of(amx_call *c, ptrdiff_t pair, ptrdiff_t from, ptrdiff_t end) {
+    const fo_qgemm_args *g = c->g;
+    const ptrdiff_t in_segment = g->k / c->groups, at = from % in_segment * c->groups;
+    const uint8_t *first = amx_tile_of(c, 2 * pair) + from / in_segment * g->segment + 4 * at;
+    amx_pair p = {.a = first,
+                  .lda = g->lda,
+                  .next = 4 * c->groups,
+                  .k = g->k,
+                  .at = at,
+                  .segment = g->segment - 4 * g->k,
+                  .rows = c->rows,
+                  .groups = c->groups,
+                  .steps = end - from,
+                  .resumes = from > 0,
+                  .lines = c->lines,
+                  .waiting = &c->waiting};
+    if (2 * pair + 1 < c->all) p.second = amx_tile_of(c, 2 * pair + 1) - amx_tile_of(c, 2 * pair);
+    if (c->end - c->j <= AMX_COLUMNS) return p;
+    const ptrdiff_t bytes = p.steps * c->rows * QUADS;
+    amx_copy(&p, first, c->copy);
+    if (p.second) amx_copy(&p, first + p.second, c->copy + bytes);
+    p.a = c->copy, p.lda = QUADS, p.second = bytes, p.next = c->rows * QUADS, p.k = 0;
+    return p;
+}
+
+/* Steps `from` to `end` of a pair times the panels. */
+INLINE void amx_panels(const fo_dtype type, amx_call *c, ptrdiff_t pair, ptrdiff_t from, ptrdiff_t end) {
+    const fo_qgemm_args *g = c->g;
+    const int down = 2 * pair + 1 < c->all ? 2 : 1;
+    amx_pair p = amx_pair_of(c, pair, from, end);
+    for (ptrdiff_t j = c->j, columns, panel = 0; j < c->end; j += columns, panel++) {
+        columns = fo_qpanel(g->n - j, VL, AMX_COLUMNS);
+        p.b = g->b + 4 * j * g->k * g->segments + 4 * columns * c->groups * from;
+        p.sums = c->sums[c->steps > FO_AMX_STEPS ? panel : 0];
+        p.ahead = c->ahead, c->ahead += p.steps * c->lines * AMX_LINE;
+        if (columns > VL)
+            down > 1 ? amx_steps(type, 2, 2, &p) : amx_steps(type, 1, 2, &p);
+        else
+            down > 1 ? amx_steps(type, 2, 1, &p) : amx_steps(type, 1, 1, &p);
+        if (end == c->steps) amx_wait(c, pair, j, columns, p.sums);
+    }
+}
+
+/* Columns of B that pairs are multiplied by in turns: they stay in the second-level cache. */
+INLINE ptrdiff_t amx_width(const fo_qgemm_args *g, ptrdiff_t blocks) {
+    const ptrdiff_t fitting = FO_AMX_B_BYTES / (4 * AMX_COLUMNS * g->k * g->segments);
+    const ptrdiff_t panels = blocks > 1 && fitting > FO_AMX_PANELS ? FO_AMX_PANELS : fitting;
+    return (panels > 2 ? panels : 2) * AMX_COLUMNS;
+}
+
+/* Some panels at a time, a pair of rows after another. The next panels are fetched meanwhile, unless there is but one
+ * pair to do it in: that one waits for its own. */
 INLINE void gemm_amx(const fo_dtype type, const fo_qgemm_args *g, ptrdiff_t groups) {
     ptrdiff_t tiles = (g->m + AMX_ROWS - 1) / AMX_ROWS;
     if (tiles > 1 && g->lines == 1) tiles += tiles % 2;
     const ptrdiff_t rows = (g->m + tiles - 1) / tiles, steps = g->k / groups * g->segments;
-    int32_t sums[FO_AMX_PAIRS][2 * AMX_ROWS * AMX_COLUMNS] __attribute__((aligned(64)));
-    amx_call c = {.g = g, .rows = rows, .groups = groups, .steps = steps, .sums = sums, .waiting.all = g};
+    int32_t sums[FO_AMX_PANELS][2 * AMX_ROWS * AMX_COLUMNS] __attribute__((aligned(64)));
+    uint8_t copy[2 * FO_AMX_STEPS * AMX_ROWS * QUADS] __attribute__((aligned(64)));
+    amx_call c = {.g = g, .rows = rows, .groups = groups, .steps = steps, .sums = sums, .copy = copy, .waiting.all = g};
     c.tiles = (g->m + rows - 1) / rows, c.all = c.tiles * g->lines;
     const ptrdiff_t pairs = (c.all + 1) / 2, blocks = (steps + FO_AMX_STEPS - 1) / FO_AMX_STEPS,
-                    most = blocks > 1 ? FO_AMX_PAIRS : pairs;
+                    width = amx_width(g, blocks), of_column = 4 * g->k * g->segments;
     tile_configure(rows, groups);
-    for (; c.first < pairs; c.first += c.count) {
-        c.count = pairs - c.first < most ? pairs - c.first : most;
-        for (c.j = 0; c.j < g->n; c.j += c.columns) {
-            c.columns = fo_qpanel(g->n - c.j, VL, AMX_COLUMNS);
+    for (; c.j < g->n; c.j = c.end) {
+        c.end = g->n - c.j < width ? g->n : c.j + width;
+        c.ahead = g->b + c.end * of_column;
+        c.lines = pairs > 1 && c.end < g->n ? 4 * AMX_COLUMNS * groups / AMX_LINE / pairs + 1 : 0;
+        for (ptrdiff_t pair = 0; pair < pairs; pair++)
             for (ptrdiff_t block = 0; block < blocks; block++)
-                amx_block(type, &c, steps * block / blocks, steps * (block + 1) / blocks);
-        }
+                amx_panels(type, &c, pair, steps * block / blocks, steps * (block + 1) / blocks);
     }
     AMX_RELEASE(); /* or the system would save them at each switch */
     while (c.waiting.first.left) amx_end_next(type, &c.waiting, rows);
