@@ -221,7 +221,7 @@ fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights 
     if (rounded && fo_has_bf16() && k > shape->kh * shape->kw) {
         plan = fo_qplan_create(shape, FO_BF16, rounded, &(fo_quantized){.bias = bias, .act = shape->act});
     } else if (rounded && (plan = fo_rounded_plan(shape))) {
-        const fo_weights wide = {fo_rounded_weights(plan, rounded), FO_F32};
+        const fo_weights wide = {fo_widened_weights(plan, rounded), FO_F32};
         plan->wide = wide.data ? fo_conv2d_create(shape, &wide, NULL, bias) : NULL;
         fo_free((void *)wide.data);
         if (!plan->wide) fo_plan_free(plan), plan = NULL;

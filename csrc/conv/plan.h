@@ -64,7 +64,7 @@ fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, fo_dtype type, const vo
 fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias);
 /* rounded.c: FO_BF16, still without its `wide`; and the weights of that, which are the caller's to free. */
 fo_conv2d *fo_rounded_plan(const fo_conv2d_shape *shape);
-float *fo_rounded_weights(const fo_conv2d *plan, const uint16_t *w);
+float *fo_widened_weights(const fo_conv2d *plan, const uint16_t *w);
 fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape);
 void fo_plan_free(fo_conv2d *plan);                   /* but for what is rounded or int8 */
 void fo_plan_weights(const fo_conv2d *plan, void *w); /* as they came */

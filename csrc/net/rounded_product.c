@@ -4,6 +4,15 @@
 
 #include "rounded_product.h"
 
+void fo_round_floats(const fo_qkernels *qkn, ptrdiff_t n, const float *x, float *to) {
+    uint16_t narrow[16 * MAX_LANES];
+    for (ptrdiff_t i = 0, some; i < n; i += some) {
+        some = min_(n - i, (ptrdiff_t)(sizeof narrow / sizeof *narrow));
+        qkn->narrow(some, x + i, narrow);
+        fo_active()->widen(some, FO_BF16, narrow, to + i);
+    }
+}
+
 void fo_round(const fo_qkernels *qkn, ptrdiff_t k, const float *x, void *row, ptrdiff_t first, ptrdiff_t n) {
     if (qkn->gemm_bf16) {
         uint16_t *to = (uint16_t *)row + first;
@@ -11,13 +20,7 @@ void fo_round(const fo_qkernels *qkn, ptrdiff_t k, const float *x, void *row, pt
         if (k % 2 && first + n == k) to[n] = 0;
         return;
     }
-    uint16_t narrow[16 * MAX_LANES];
-    float *to = (float *)row + first;
-    for (ptrdiff_t i = 0, some; i < n; i += some) {
-        some = min_(n - i, (ptrdiff_t)(sizeof narrow / sizeof *narrow));
-        qkn->narrow(some, x + i, narrow);
-        fo_active()->widen(some, FO_BF16, narrow, to + i);
-    }
+    fo_round_floats(qkn, n, x, (float *)row + first);
 }
 
 bool fo_rounded_weights_make(fo_rounded_weights *to, ptrdiff_t n, ptrdiff_t k, const uint16_t *w, const float *bias) {

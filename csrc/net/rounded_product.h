@@ -22,6 +22,9 @@ static inline ptrdiff_t fo_rounded_bytes(const fo_qkernels *qkn, ptrdiff_t k) {
     return !qkn->gemm_bf16 ? 4 * k : k && narrow % far == 0 ? narrow + 64 : narrow;
 }
 
+/* n floats, rounded; to may be x. */
+void fo_round_floats(const fo_qkernels *qkn, ptrdiff_t n, const float *x, float *to);
+
 /* Elements first .. first + n - 1 of a row of k, from x on. Where the row is of floats, it may be x's. */
 void fo_round(const fo_qkernels *qkn, ptrdiff_t k, const float *x, void *row, ptrdiff_t first, ptrdiff_t n);
 

@@ -37,6 +37,10 @@ CONVOLUTIONS = [
     dict(x=(1, 16, 8, 70), w=(8, 4, 3, 3), padding=1, groups=4),
     dict(x=(1, 6, 8, 9), w=(6, 3, 3, 3), padding=1, groups=2),
     dict(x=(1, 12, 8, 9), w=(12, 1, 3, 3), padding=1, groups=12),
+    dict(x=(2, 33, 9, 70), w=(33, 1, 3, 3), padding=1, stride=2, groups=33),
+    dict(x=(1, 20, 7, 6), w=(40, 1, 5, 5), padding=2, groups=20),
+    dict(x=(2, 17, 12, 11), w=(17, 1, 7, 7), padding=3, groups=17),
+    dict(x=(1, 16, 15, 13), w=(16, 1, 3, 3), dilation=2, padding=2, groups=16),
     dict(x=(1, 1, 8, 9), w=(3, 1, 3, 3), padding=1),
 ]
 
@@ -108,6 +112,25 @@ def test_blocks_have_the_bits_of_their_layers(bf16_products, rng, layout, rounde
     np.testing.assert_allclose(twin(x), block(x), atol=0.05)
 
 
+@pytest.mark.parametrize("y_order", ["planes", "pixels"])
+@pytest.mark.parametrize("x_order", ["planes", "pixels", "planes with gaps", "every second pixel"])
+def test_depthwise_images_of_any_order(bf16_products, threads, rng, x_order, y_order):
+    """x is rounded into the order of y, and a layer in float32 has the same bits for rounded operands."""
+    x, w = rng.standard_normal((2, 18, 9, 40), np.float32), rng.standard_normal((18, 1, 3, 3), np.float32)
+    images = {
+        "planes": x,
+        "pixels": np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
+        "planes with gaps": np.pad(x, ((0, 0), (0, 0), (0, 2), (0, 3)))[:, :, :9, :40],
+        "every second pixel": np.repeat(x, 2, 3)[:, :, :, ::2],
+    }
+    y = np.empty((2, 18, 9, 40), np.float32)
+    if y_order == "pixels":
+        y = np.empty((2, 9, 40, 18), np.float32).transpose(0, 3, 1, 2)
+    options = dict(padding=1, groups=18)
+    fo.Conv2d(w, precision="bfloat16", **options)(images[x_order], out=y)
+    np.testing.assert_array_equal(y, fo.Conv2d(bf16(w), **options)(bf16(x)))
+
+
 @pytest.mark.parametrize("fold_bn", [False, True])
 def test_conv_transpose2d_and_its_batch_norm(bf16_products, rng, fold_bn):
     x, w = rng.standard_normal((2, 8, 5, 6), np.float32), rng.standard_normal((8, 3, 2, 2), np.float32)
@@ -157,6 +180,15 @@ def test_rounding(bf16_products):
     assert bf16(x)[0, 0] == one and bf16(x)[0, 1] == 1 + 2 * step and bf16(x)[0, 2] == 1 + step
 
 
+@pytest.mark.parametrize("size", [1, 5, 16, 37])
+def test_rounding_of_images(bf16_products, size):
+    """The same in whole vectors and tails: a kernel of one tap leaves an image as it was rounded."""
+    special = np.float32([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 3.4e38, -np.inf, np.nan, 1e-3])
+    x = np.resize(special, (1, 8, 3, size))
+    y = fo.Conv2d(np.ones((8, 1, 1, 1), np.float32), groups=8, precision="bfloat16")(x)
+    np.testing.assert_array_equal(y, bf16(x))
+
+
 def test_denormals_are_zeros(bf16_products):
     x = np.full((3, 8), 1e-40, np.float32)
     assert not fo.Linear(np.full((5, 8), 1e30, np.float32), precision="bfloat16")(x).any()
@@ -188,7 +220,7 @@ def test_linear_stays_within_arrays(bf16_products, rng, at_end, m, n, k):
 
 @pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("case", [CONVOLUTIONS[i] for i in (0, 2, 3, 5, 6, 10)])
+@pytest.mark.parametrize("case", [CONVOLUTIONS[i] for i in (0, 2, 3, 5, 6, 10, 11)])
 def test_conv2d_stays_within_arrays(bf16_products, rng, at_end, layout, case):
     case = dict(case)
     x, w = (rng.standard_normal(case.pop(name), np.float32) for name in "xw")
