@@ -47,3 +47,20 @@ def test_a_result_that_others_read_goes_channels_last(draw):
     assert steps[0] == "copy" and steps.count("copy") == 1
     layers = fo.Conv2d(w, padding=1, groups=8, activation="relu"), fo.Conv2d(inner, activation="relu"), fo.Conv2d(last)
     np.testing.assert_allclose(net(x), layers[2](layers[1](layers[0](x))), rtol=0, atol=1e-3)
+
+
+def test_a_result_that_is_read_again_goes_channels_last(draw):
+    """A block of two convolutions has one layout: the second one's result is the network's and a layer's input."""
+    x, w, last = draw(1, 8, 12, 13), draw(8, 1, 3, 3), draw(5, 8, 1, 1)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], group=8, pads=[1] * 4),
+        helper.make_node("Conv", ["a", "last"], ["y"]),
+        helper.make_node("Transpose", ["y"], ["z"], perm=[0, 3, 2, 1]),
+    ]
+    results = [helper.make_empty_tensor_value_info(name) for name in "zy"]
+    stored = [numpy_helper.from_array(w, "w"), numpy_helper.from_array(last, "last")]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, x.shape)], results, stored)
+    net = fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    z, y = net(x)
+    np.testing.assert_allclose(y, fo.Conv2d(last)(fo.Conv2d(w, padding=1, groups=8)(x)), rtol=0, atol=2e-4)
+    np.testing.assert_array_equal(z, y.transpose(0, 3, 2, 1))

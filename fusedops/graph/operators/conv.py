@@ -147,14 +147,15 @@ def _stays_in_planes(p: LoweringContext, node):
     readers = p.graph.consumers().get(node.output, [])
     if node.residual or not readers or node.output in p.targets:
         return not node.residual and not readers
-    if len(readers) != 1 or readers[0].op != "Conv" or readers[0].output not in p.targets or readers[0].residual:
+    reader = readers[0]
+    if len(readers) != 1 or reader.op != "Conv" or reader.output not in p.targets or not _stays_in_planes(p, reader):
         return False
-    w = p.data(readers[0].inputs[1])
+    w = p.data(reader.inputs[1])
     return (
         w is not None
         and set(w.shape[2:]) == {1}
-        and readers[0].inputs[0] == node.output
-        and _reads_planes(w, readers[0].attrs.get("group", 1))
+        and reader.inputs[0] == node.output
+        and _reads_planes(w, reader.attrs.get("group", 1))
     )
 
 
