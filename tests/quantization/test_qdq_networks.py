@@ -424,6 +424,16 @@ def test_a_part_of_a_concatenation_is_written_where_it_is(op):
     same_bytes(fo.load_onnx(proto)(x), runtime(proto, x, fused=False)[0])
 
 
+def test_a_part_of_a_concatenation_that_a_product_makes():
+    """Its rows are neighbours in memory, which pixels of the concatenation's are not."""
+    net, x = Net(), some_bytes((2, 8, 6, 5), np.uint8)
+    real = net.dequantize("x", *A)
+    parts = net.add("MatMul", real, net.weights(5, 5, axis=1)), net.add("Relu", real)
+    y = net.add("Concat", *(net.between(part, *B) for part in parts), axis=1)
+    proto = net.model({"x": (np.uint8, x.shape)}, net.quantize(net.add("Tanh", y), *A), types=[np.uint8])
+    same_bytes(fo.load_onnx(proto)(x), runtime(proto, x, fused=False)[0])
+
+
 def test_a_mean_without_its_axes():
     net, x = Net(), some_bytes((2, 5, 6, 6), np.uint8)
     y = net.add("ReduceMean", net.dequantize("x", *A), np.int64([2, 3]), keepdims=0)

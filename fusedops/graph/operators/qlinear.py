@@ -388,13 +388,13 @@ def quantization(scale, zero_point=None):
     return s, int(np.asarray(zero).reshape(-1)[0])
 
 
-def _quantized_layer(evaluate, shape, lower, what):
+def _quantized_layer(evaluate, shape, lower, what, strided):
     """A layer whose input, residual and result may be quantised."""
     kernel = Kernel(
         lower,
         dtypes=INT8_AND_FLOAT32,
         fuses=("residual", "activation", "slopes"),
-        writes_strided=True,
+        writes_strided=strided,
         weights=what,
         scale_input=3,
     )
@@ -424,9 +424,9 @@ RECORDS = {
     ),
     "QuantizedAdd": _between(_pair(np.add), broadcast_shape, _lower_pair("add")),
     "QuantizedAveragePool": _between(_mean(pool.average_pool), pool.pool_shape, _lower_mean),
-    "QuantizedConv": _quantized_layer(_conv, _conv_shape, _lower_conv, "convolution of int8"),
+    "QuantizedConv": _quantized_layer(_conv, _conv_shape, _lower_conv, "convolution of int8", True),
     "QuantizedGlobalAveragePool": _between(_mean(pool.whole_mean), pool.whole_shape, _lower_mean),
-    "QuantizedLinear": _quantized_layer(_linear, _linear_shape, _lower_linear, "product of int8"),
+    "QuantizedLinear": _quantized_layer(_linear, _linear_shape, _lower_linear, "product of int8", False),
     "QuantizedMul": _between(_pair(np.multiply), broadcast_shape, _lower_pair("mul")),
     "QuantizedSub": _between(_pair(np.subtract), broadcast_shape, _lower_pair("sub")),
 }
