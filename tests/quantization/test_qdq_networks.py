@@ -260,6 +260,12 @@ def test_a_pair_between_floats_is_one_step(isa, threads, dtype, tmp_path):
     assert kinds(fo.load_onnx(proto), x).count("convert") == 2
 
 
+def test_a_pair_of_more_axes_than_kernels_take(rng):
+    net, x = Net(), rng.standard_normal((2, 1, 2, 1, 2, 1, 2, 1, 5)).astype(np.float32)
+    proto = net.model({"x": (np.float32, x.shape)}, net.add("Softmax", net.between("x", 0.05, 10), axis=-1))
+    np.testing.assert_allclose(fo.load_onnx(proto)(x), runtime(proto, x, fused=False)[0], rtol=1e-5)
+
+
 def small_network():
     """Two convolutions, a block with a skip between them, and a product."""
     net = Net()

@@ -6,7 +6,8 @@ floats as they come (dynamic). Weights are int8; their scales, one for each outp
 the zero points of those that do not fit int8 without. ``product_q`` and ``product_type``: a product with its bias is
 rounded to these bytes before a residual is added. ``nudge``, in units of the scale of what products are rounded to
 first, is added to the size of each product and its bias, so that results are those of kernels that round twice;
-``nudge_in_bias``: the bias has it for products of floats, whose results below zero are cut off.
+``nudge_in_bias``: the bias has it for products of floats, whose results below zero are cut off. A Requantize, whose
+result is floats again, rounds to bytes of ``x_q`` and ``x_type``.
 """
 
 import math
@@ -299,8 +300,8 @@ def lower_convert(i):
 
 def _lower_requantize(p: LoweringContext, node):
     x = p.at(node.inputs[0])
-    y, q = p.result(node.output, like=x), node.attrs.get("y_q")
-    if q is not None and node.attrs["y_type"] == "int8":
+    y, q = p.result(node.output, like=x), node.attrs.get("x_q")
+    if q is not None and node.attrs["x_type"] == "int8":
         q = q[0], q[1] + 128  # the same numbers by uint8
     p.add("requantize", node, x=p.dense(node, x, y.strides), y=y, q=q)
     return True
@@ -420,7 +421,7 @@ RECORDS = {
         traits=Traits(elementwise=True),
     ),
     "Requantize": Operator(
-        lambda node, x: rounded(node, "y", x), Inference(same_shape), Kernel(_lower_requantize), None
+        lambda node, x: rounded(node, "x", x), Inference(same_shape), Kernel(_lower_requantize), None
     ),
     "QuantizedAdd": _between(_pair(np.add), broadcast_shape, _lower_pair("add")),
     "QuantizedAveragePool": _between(_mean(pool.average_pool), pool.pool_shape, _lower_mean),

@@ -178,7 +178,7 @@ def _requantize(context, node):
     if made.output in context.graph.results or known is None or known.dtype != np.float32:
         return
     before, node.op, node.inputs = node.inputs, "Requantize", [made.inputs[0]]
-    node.attrs = {"y_q": source.q, "y_type": str(source.dtype)}
+    node.attrs = {"x_q": source.q, "x_type": str(source.dtype)}
     context.reads_instead(node, before)
     drop(context, before[0])
     context.fused([made], node, passes=2)
