@@ -167,27 +167,40 @@ def test_inputs_that_are_outputs_and_outputs_that_are_one():
     np.testing.assert_allclose(once, np.tanh(a), rtol=1e-5)
 
 
+def _of_pixels(x, w, b, scale, act):
+    """The result of a convolution of 1x1 in int8."""
+    window = dict(StrideH=1, StrideW=1, DilationHFactor=1, DilationWFactor=1, Padding=0, FusedActivationFunction=act)
+    tensors = [
+        Tensor(x.shape, np.int8, None, 0.5, -7),
+        constant(w, scale=scale, axis=0),
+        constant(b, scale=scale * F(0.5)),
+        Tensor((*x.shape[:3], len(w)), np.int8, None, 0.7, 5),
+    ]
+    model = fo.load_tflite(write(Graph(tensors, [Op("CONV_2D", [0, 1, 2], [3], ("Conv2DOptions", window))], [0], [3])))
+    if "Conv" in {node.op for node in model._graph.nodes}:
+        pytest.skip("floats are predicted to be faster on this set")
+    return model(x)
+
+
 @pytest.mark.parametrize("outputs, act", [(1, 0), (2, 1), (3, 3), (8, 0)])
 def test_few_outputs_take_several_pixels_at_once(isa, outputs, act):
     """The same integers as of the same outputs among many."""
     rng = RNG(3)
     w, b = rng.integers(-127, 128, (40, 1, 1, 12)).astype(np.int8), rng.integers(-500, 500, 40).astype(INT)
     x = rng.integers(-128, 128, (1, 40, 33, 12)).astype(np.int8)
-    scale, results = rng.uniform(0.002, 0.02, 40).astype(F), []
-    window = dict(StrideH=1, StrideW=1, DilationHFactor=1, DilationWFactor=1, Padding=0, FusedActivationFunction=act)
-    for n in (outputs, 40):
-        tensors = [
-            Tensor(x.shape, np.int8, None, 0.5, -7),
-            constant(w[:n], scale=scale[:n], axis=0),
-            constant(b[:n], scale=scale[:n] * F(0.5)),
-            Tensor((1, 40, 33, n), np.int8, None, 0.7, 5),
-        ]
-        op = Op("CONV_2D", [0, 1, 2], [3], ("Conv2DOptions", window))
-        model = fo.load_tflite(write(Graph(tensors, [op], [0], [3])))
-        if "Conv" in {node.op for node in model._graph.nodes}:
-            pytest.skip("floats are predicted to be faster on this set")
-        results.append(model(x))
-    assert np.array_equal(results[0], results[1][..., :outputs])
+    scale = rng.uniform(0.002, 0.02, 40).astype(F)
+    few, many = (_of_pixels(x, w[:n], b[:n], scale[:n], act) for n in (outputs, 40))
+    assert np.array_equal(few, many[..., :outputs])
+
+
+@pytest.mark.parametrize("groups", [2, 6])
+def test_few_outputs_of_groups_do_not(isa, groups):
+    """The same integers as of two parts of the image, which are small."""
+    rng = RNG(4)
+    w, b = rng.integers(-127, 128, (6, 1, 1, 6 // groups)).astype(np.int8), rng.integers(-500, 500, 6).astype(INT)
+    x, scale = rng.integers(-128, 128, (1, 40, 33, 6)).astype(np.int8), rng.uniform(0.002, 0.02, 6).astype(F)
+    whole, *parts = (_of_pixels(image, w, b, scale, 0) for image in (x, x[:, :20], x[:, 20:]))
+    assert np.array_equal(whole, np.concatenate(parts, 1)) and len(np.unique(whole)) > 200
 
 
 # ---- functions of int16, which LiteRT computes by tables

@@ -227,6 +227,7 @@ def _pixels_together(node, w, x, y, window):
         or "w_zero" in node.attrs
         or window != [1, 1, 0, 0]
         or w.size != n * w.shape[1]
+        or node.attrs.get("group", 1) > 1
         or n > FEW
         or not _in_a_row(x)
         or not _in_a_row(y)
