@@ -440,6 +440,17 @@ def test_a_part_of_a_concatenation_that_a_product_makes():
     same_bytes(fo.load_onnx(proto)(x), runtime(proto, x, fused=False)[0])
 
 
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
+def test_a_part_of_a_concatenation_of_one_channel(op):
+    """No two of its pixels are neighbours there."""
+    net, x = Net(), some_bytes((2, 1, 7, 5), np.uint8)
+    real = net.dequantize("x", *A)
+    other = net.between(net.add("MaxPool", real, kernel_shape=[3, 3], pads=[1] * 4), *A)
+    y = net.add("Concat", *(net.between(part, *B) for part in (net.add(op, real, other), real)), axis=1)
+    proto = net.model({"x": (np.uint8, ("n", 1, 7, 5))}, net.quantize(net.add("Tanh", y), *A), types=[np.uint8])
+    same_bytes(fo.load_onnx(proto)(x), runtime(proto, x, fused=False)[0])
+
+
 def test_a_mean_without_its_axes():
     net, x = Net(), some_bytes((2, 5, 6, 6), np.uint8)
     y = net.add("ReduceMean", net.dequantize("x", *A), np.int64([2, 3]), keepdims=0)

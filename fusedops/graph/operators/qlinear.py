@@ -7,7 +7,7 @@ the zero points of those that do not fit int8 without. ``product_q`` and ``produ
 rounded to these bytes before a residual is added. ``nudge``, in units of the scale of what products are rounded to
 first, is added to the size of each product and its bias, so that results are those of kernels that round twice;
 ``nudge_in_bias``: the bias has it for products of floats, whose results below zero are cut off. A Requantize, whose
-result is floats again, rounds to bytes of ``x_q`` and ``x_type``.
+result is floats again, rounds to integers of ``x_q`` and ``x_type``.
 """
 
 import math
@@ -334,8 +334,11 @@ def _lower_pair(name):
             a, b, ends = b, a, ends[::-1]
         if a.shape != shape:
             return False
-        y = p.result(node.output, like=a, image=len(shape) == 4, direct=False)
-        dense = in_order_of(shape, y.strides)  # y may be a part of a concatenation
+        y = p.result(node.output, like=a, image=len(shape) == 4, direct=False)  # may be a part of a concatenation
+        if 1 not in [s for n, s in zip(shape, y.strides, strict=True) if n != 1]:  # of one channel: copied there
+            y = p.new(shape, None, y.dtype)
+            p.view(node.output, y)
+        dense = in_order_of(shape, y.strides)
         a = p.dense(node, a, dense)
         b = p.dense(node, b, dense) if b.shape == shape else broadcast(b, shape)
         if any(n != 1 and s == 1 and t not in (0, 1) for n, s, t in zip(shape, y.strides, b.strides, strict=True)):
