@@ -14,10 +14,10 @@ KINDS = {
 
 
 class Net:
-    """A graph that is written node by node."""
+    """A graph that is written node by node; `exact`: scales are powers of two, so that floats of its sums are exact."""
 
-    def __init__(self, seed=0):
-        self.nodes, self.constants, self.rng = [], [], np.random.default_rng(seed)
+    def __init__(self, seed=0, exact=False):
+        self.nodes, self.constants, self.rng, self.exact = [], [], np.random.default_rng(seed), exact
 
     def constant(self, a):
         name = f"c{len(self.constants)}"
@@ -43,13 +43,14 @@ class Net:
         info = np.iinfo(dtype)
         w = self.rng.integers(max(info.min, -127), info.max, shape, dtype, endpoint=True)
         n = shape[axis] if each else 1
-        scale = self.rng.uniform(0.001, 0.003, n).astype(np.float32)
+        scale = 0.5 ** self.rng.integers(8, 11, n) if self.exact else self.rng.uniform(0.001, 0.003, n)
+        scale = scale.astype(np.float32)
         zeros = np.full(n, zero, dtype)
         return self.add("DequantizeLinear", w, *((scale, zeros) if each else (scale[0], zeros[0])), axis=axis)
 
     def bias(self, n):
         q = self.rng.integers(-3000, 3000, n, dtype=np.int32)
-        return self.add("DequantizeLinear", q, np.float32(2e-4), np.int32(0))
+        return self.add("DequantizeLinear", q, np.float32(2**-12 if self.exact else 2e-4), np.int32(0))
 
     def model(self, inputs, *results, shapes=None, types=None, opset=17):
         values = [helper.make_tensor_value_info(name, KINDS[np.dtype(d)], s) for name, (d, s) in inputs.items()]
