@@ -187,7 +187,7 @@ fo_status fo_suppress(const fo_suppress_args *args, ptrdiff_t *found);
 void fo_suppressed(const fo_suppress_args *args, int64_t *rows);
 
 /* y[p] = x[0] + ... + x[p], p < n, or up to x[p-1] where it is exclusive, added in this order, steps sy and sx; of 0
- * elements 0. type: float32 or int64. For each point of kept: y, x. */
+ * elements 0. type: float32, int32 or int64. For each point of kept: y, x. */
 typedef struct {
     fo_axes kept;
     ptrdiff_t n, sy, sx;
@@ -303,6 +303,16 @@ typedef struct {
     fo_activation act;
 } fo_matmul_args;
 fo_status fo_matmul(const fo_matmul_args *args);
+
+/* y[i,:] = x[i,:] w[g] for the rows i of group g, which end before ends[g]; rows behind all groups are 0. `each` has
+ * the sizes and strides of one product of all m rows by the first matrix, wg is from one matrix to the next. FO_OUTSIDE
+ * where ends are not 0 <= ends[0] <= ends[1] ... <= m. */
+typedef struct {
+    fo_matmul_args each;
+    ptrdiff_t groups, wg;
+    const int64_t *ends;
+} fo_grouped_matmul_args;
+fo_status fo_grouped_matmul(const fo_grouped_matmul_args *args);
 
 /* y[h,i,:] = sum over j of w[h,i,j] v[g,j,:], w[h,i,:] = softmax over j of (scale q[h,i,:] . k[g,j,:] + mask[h,i,j]),
  * g = h / (heads / kv_heads), for each point of rows (y, q, mask) and keys (no tensor, k, v), of the same sizes. heads

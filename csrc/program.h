@@ -59,6 +59,7 @@ typedef struct {
     X(LRN, lrn, fo_lrn_args, fo_lrn) \
     X(RESIZE, resize, fo_resize_args, fo_resize) \
     X(MATMUL, matmul, fo_matmul_args, fo_matmul) \
+    X(GROUPED_MATMUL, grouped_matmul, fo_grouped_matmul_args, fo_grouped_matmul) \
     X(ATTENTION, attention, fo_attention_args, fo_attention) \
     X(QLINEAR, qlinear, fo_qlinear_args, run_qlinear) \
     X(CONVERT, convert, fo_convert_args, run_convert) \

@@ -28,7 +28,8 @@ typedef struct {
         } \
     }
 CUMSUM(cumsum_floats, float)
-CUMSUM(cumsum_integers, uint64_t) /* which wrap around */
+CUMSUM(cumsum_int32, uint32_t) /* which wrap around */
+CUMSUM(cumsum_int64, uint64_t)
 
 static void cumsum_block(void *context, ptrdiff_t task, int thread) {
     (void)thread;
@@ -39,7 +40,9 @@ static void cumsum_block(void *context, ptrdiff_t task, int thread) {
     fo_offsets(&job->outer, job->outer.nd, task / job->blocks, offset);
     const ptrdiff_t y = offset[0] + lane * job->y_lane, x = offset[1] + lane * job->x_lane;
     if (a->type == FO_S64)
-        cumsum_integers(job, lanes, (uint64_t *)a->y + y, (const uint64_t *)a->x + x);
+        cumsum_int64(job, lanes, (uint64_t *)a->y + y, (const uint64_t *)a->x + x);
+    else if (a->type == FO_S32)
+        cumsum_int32(job, lanes, (uint32_t *)a->y + y, (const uint32_t *)a->x + x);
     else
         cumsum_floats(job, lanes, (float *)a->y + y, (const float *)a->x + x);
 }

@@ -101,6 +101,25 @@ cdef int fill_matmul(Program p, fo_step *s, tensor *t, tuple o) except -1:
     g.scale, g.act = o[0], p.activation(o[1])
 
 
+cdef int fill_grouped_matmul(Program p, fo_step *s, tensor *t, tuple o) except -1:
+    """y (m, n): the rows of x (m, k) in groups, each by its matrix of w (groups, k, n); ends (groups,) are of rows."""
+    cdef fo_grouped_matmul_args *a = &s.grouped_matmul
+    cdef fo_matmul_args *g = &a.each
+    cdef tensor *x = t
+    cdef tensor *w = t + 1
+    cdef tensor *y = t + 3
+    check_axes(x, 2, "x")
+    check_axes(w, 3, "w")
+    check_axes(y, 2, "y")
+    if x.shape[1] != w.shape[1] or y.shape[0] != x.shape[0] or y.shape[1] != w.shape[2]:
+        raise ValueError(f"x {shape_text(x)}, w {shape_text(w)} and y {shape_text(y)} form no product")
+    if t[2].nd != 1 or t[2].shape[0] != w.shape[0] or neighbour_distance(t + 2, 0) != 1:
+        raise ValueError(f"ends {shape_text(t + 2)} must be contiguous, one for each matrix of w {shape_text(w)}")
+    g.m, g.n, g.k, g.ym, g.yn = y.shape[0], y.shape[1], x.shape[1], y.stride[0], 1
+    g.am, g.ak, g.bk, g.bn = x.stride[0], 1 if g.k == 1 else x.stride[1], w.stride[1], w.stride[2]
+    g.scale, a.groups, a.wg = 1, w.shape[0], w.stride[0]
+
+
 cdef Py_ssize_t last_stride(tensor *t) noexcept:
     return 1 if t.shape[t.nd - 1] == 1 else t.stride[t.nd - 1]
 

@@ -273,7 +273,8 @@ cdef int check(fo_status status) except -1:
                          "RotaryEmbedding is outside its axis: one of n elements has those in -n..n-1; or the rows "
                          "of a GroupQueryAttention do not follow those of earlier calls; or lengths of a "
                          "ReverseSequence are not in 0..n; or a box of a RoiAlign is not finite, or in no image; "
-                         "or the images of a GridSample have no pixels")
+                         "or the images of a GridSample have no pixels; or the ends of the groups of a GroupedMatMul "
+                         "do not rise from 0 to its rows")
     return 0
 
 

@@ -106,6 +106,9 @@ def _describe_steps():
     step("matmul", FO_STEP_MATMUL, fill_matmul, "a:tensor b:tensor y!:tensor scale activation",
          [at(&s.matmul.a), at(&s.matmul.b), at(&s.matmul.y)], {"scale": 1.0, "activation": None}).independent_rows = \
         lambda a: len(a["y"].shape) > 2
+    step("grouped_matmul", FO_STEP_GROUPED_MATMUL, fill_grouped_matmul, "x:tensor w:tensor ends:indices y!:rows",
+         [at(&s.grouped_matmul.each.a), at(&s.grouped_matmul.each.b), at(&s.grouped_matmul.ends),
+          at(&s.grouped_matmul.each.y)]).independent_rows = never
     step("attention", FO_STEP_ATTENTION, fill_attention,
          "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal window softcap bfloat16 "
          "diagonals?:indices sinks?:rows",

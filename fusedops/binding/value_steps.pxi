@@ -284,7 +284,7 @@ cdef int fill_cumsum(Program p, fo_step *s, tensor *t, tuple o) except -1:
     cdef fo_cumsum_args *a = &s.cumsum
     if not 0 <= o[0] < t.nd:
         raise ValueError(f"axis {o[0]} is not one of x's {t.nd}")
-    if o[3] not in (np.float32, np.int64):
+    if o[3] not in (np.float32, np.int32, np.int64):
         raise TypeError(f"elements of {o[3]} have no cumsum")
     along(t, t + 1, (o[0],), (), &a.kept, &a.n, &a.sy, &a.sx)
     a.exclusive, a.reverse, a.type = o[1], o[2], element_of(o[3])

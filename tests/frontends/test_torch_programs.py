@@ -6,6 +6,7 @@ import pytest
 import fusedops as fo
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (its CPU build is enough)")
+import torch.nn.functional as F
 from torch import nn
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
@@ -187,6 +188,21 @@ FUNCTIONS = {
     "buckets with their ends": lambda x: torch.bucketize(
         x.round(), torch.tensor([-1, 0, 1]), right=True, out_int32=True
     ),
+    "bfloat16 constants": lambda x: (torch.arange(5.0).bfloat16() * x + torch.full((5,), 0.3).bfloat16()).float(),
+    "differences": lambda x: torch.diff(x),
+    "differences of differences": lambda x: torch.diff(x, 2, 1, prepend=x[:, :1], append=x[:, :2] * 2),
+    "differences of bools": lambda x: torch.diff(x > 0, dim=1),
+    "a histogram": lambda x: torch.histc(x, 5, -1.0, 1.5),
+    "a histogram of its ends": lambda x: torch.histc(x.round().clamp(-1, 3), 3, -1, 2),
+    "elements in the places of a mask": lambda x: x.masked_scatter(x > 0.2, x.flip(1) * 2),
+    "a number, a row and rows where a mask is": lambda x: (
+        x.index_put((x > 0,), torch.tensor(5.0)),
+        x.index_put((x[..., 0] > 0,), torch.arange(5.0)),
+        x.index_put((x[..., 0] > 0,), torch.arange(5.0)[None]),
+        torch.zeros(4, 3, 5).index_put((x > 0,), x[x > 0] * 2),
+        torch.zeros(4, 3, 5).index_put((x[..., 0] > 0,), x[x[..., 0] > 0] * 2),
+    ),
+    "rows in the places of a mask": lambda x: torch.zeros(4, 3, 5).masked_scatter(x[..., :1] > 0, x),
     "places in computed rows": lambda x: torch.searchsorted(x.sort(-1)[0], x * 1.1, side="right"),
 }
 
@@ -194,6 +210,40 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name):
     fo.from_torch(Module(lambda layer, x: FUNCTIONS[name](x)), randn(4, 3, 5))
+
+
+def test_assertions_are_left_out():
+    """What only they use, too, such as an operator that has no reader."""
+
+    def checked(layer, x):
+        torch._check_tensor_all(torch.linalg.lu(x)[1] < 100)
+        return layer(x)
+
+    net = fo.from_torch(Module(checked), randn(2, 4, 4))
+    assert [n.op for n in net._graph.nodes] == ["Linear"]
+
+
+def test_a_slice_between_computed_bounds():
+    def around(layer, x):
+        n = torch.tensor(x.shape[1])
+        return x.sum(1) @ table[4 - n : 4 + n].T
+
+    table = randn(9, 4)
+    net = fo.from_torch(Module(around), randn(2, 3, 4), dynamic_shapes=({1: "length"},))
+    assert net(randn(2, 4, 4).numpy()).shape == (2, 8)
+
+
+def test_products_of_groups():
+    """The rows of each expert by its matrix, as mixtures of experts have them; one expert has no rows."""
+
+    def experts(layer, x, number):
+        ends = torch.histc(number.float(), 4, 0, 3).cumsum(0, dtype=torch.int32)
+        return F.grouped_mm(x.bfloat16(), matrices.bfloat16(), offs=ends).float()
+
+    matrices, number = randn(4, 8, 16), torch.tensor([0, 0, 0, 1, 1, 3, 3, 3, 3])
+    net = fo.from_torch(Module(experts), (randn(9, 8), number))
+    y = net(randn(9, 8).numpy(), np.array([1] * 9))
+    np.testing.assert_allclose(y, randn(9, 8) @ matrices[1], rtol=0.02, atol=0.1)
 
 
 def test_a_cast_to_halves_rounds():

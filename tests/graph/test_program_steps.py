@@ -10,6 +10,7 @@ import fusedops as fo
 from fusedops import _core, activations
 from fusedops._core import Program
 from fusedops.graph.ir.graph import Node
+from fusedops.graph.operators.registry import OPERATORS
 from fusedops.graph.operators.resize import _weights
 from oracle import Approx, U, activate, check
 
@@ -455,6 +456,32 @@ def test_matmul_of_few_rows_or_columns(n, k, swap, isa, threads, draw):
             matrices[swap] = np.ascontiguousarray(matrices[swap].swapaxes(1, 2)).swapaxes(1, 2)
         run("matmul", *matrices.values(), 1, activations.parse("relu"))
         np.testing.assert_array_equal(matrices["y"], many[:, :m])
+
+
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize("ends", [[1, 4, 4, 130], [0, 0, 120, 120], [0, 0, 0, 0], [130, 130, 130, 130]], ids=str)
+def test_grouped_matmul(ends, swap, isa, threads, draw):
+    x, w = draw(130, 37), draw(4, 20, 37).swapaxes(1, 2) if swap else draw(4, 37, 20)
+    y, expected, ends = empty(130, 20), np.zeros((130, 20)), np.array(ends)
+    for begin, end, matrix in zip([0, *ends], ends, w.astype(np.float64), strict=False):
+        expected[begin:end] = x[begin:end] @ matrix
+    run("grouped_matmul", x, w, ends, y)
+    close(y, expected, scale=40 * 37 * U)
+    node = Node("GroupedMatMul", "", ["x", "w", "ends"], ["y"])
+    np.testing.assert_allclose(OPERATORS[node.op].evaluate(node, x, w, ends), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("ends", [[3, 2], [-1, 2], [2, 9]], ids=str)
+def test_groups_of_rows_that_are_not_there(ends):
+    x, w, y, ends = empty(8, 4), empty(2, 4, 4), empty(8, 4), np.array(ends)
+    with pytest.raises(ValueError, match="do not rise from 0"):
+        run("grouped_matmul", x, w, ends, y)
+    with pytest.raises(ValueError, match="do not rise from 0 to 8 rows"):
+        OPERATORS["GroupedMatMul"].evaluate(Node("GroupedMatMul", "", [], []), x, w, ends)
+    with pytest.raises(ValueError, match="one for each matrix"):
+        run("grouped_matmul", x, w, ends[:1], y)
+    with pytest.raises(ValueError, match="form no product"):
+        run("grouped_matmul", x, empty(2, 3, 4), ends, y)
 
 
 def test_matmul_broadcast(draw):

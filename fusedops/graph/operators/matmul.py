@@ -22,6 +22,17 @@ def _gemm(node, a, b, c=None):
     return y if c is None else y + c * np.asarray(node.attrs.get("beta", 1.0), a.dtype)
 
 
+def _grouped_product(node, x, w, ends):
+    """Rows of x by the matrix of their group; those of group e end before ends[e]. Rows behind all groups are zero."""
+    bounds = [0, *ends, len(x)]
+    if np.any(np.diff(bounds) < 0):
+        raise ValueError(f"the ends of groups {ends.tolist()} do not rise from 0 to {len(x)} rows")
+    y = np.zeros((len(x), w.shape[2]), x.dtype)
+    for begin, end, matrix in zip(bounds, ends, w, strict=False):
+        y[begin:end] = x[begin:end] @ matrix
+    return y
+
+
 def _linear(node, x, w, b=None):
     return x @ w.T if b is None else x @ w.T + b
 
@@ -65,6 +76,12 @@ def matmul_shape(node, a, b):
     y = (*broadcast_shapes(sa[:-2], sb[:-2]), sa[-2], sb[-1])
     y = y[:-2] + y[-1:] if len(a.shape) == 1 else y
     return y[:-1] if len(b.shape) == 1 else y
+
+
+def _grouped_shape(node, x, w, ends):
+    if x.shape[1] != w.shape[1] or ends.shape != w.shape[:1]:
+        raise ValueError(f"rows {x.shape} and ends of groups {ends.shape} do not fit matrices {w.shape}")
+    return x.shape[0], w.shape[2]
 
 
 def _linear_shape(node, x, w, b=None):
@@ -168,6 +185,14 @@ def _lower_matmul(p: LoweringContext, node):
     return b.dtype == np.float32 and _lower_product(p, node, a, b, node.attrs.get("alpha", 1.0))
 
 
+def _lower_grouped(p: LoweringContext, node):
+    x, w, ends = map(p.at, node.inputs)
+    if not all(t.dtype == np.float32 for t in (x, w)):
+        return False
+    p.add("grouped_matmul", node, x=x, w=w, ends=p.dense(node, ends, row_major(ends.shape)), y=p.result(node.output))
+    return True
+
+
 def _lower_gemm(p: LoweringContext, node):
     """A product of two values that both come from the network's input; one with constant weights is a Linear."""
     if node.input(2):
@@ -244,6 +269,7 @@ RECORDS = {
         _read_einsum,
     ),
     "Gemm": Operator(_gemm, Inference(_gemm_shape), Kernel(_lower_gemm)),
+    "GroupedMatMul": Operator(_grouped_product, Inference(_grouped_shape), Kernel(_lower_grouped), None),
     "Linear": Operator(
         _linear,
         Inference(_linear_shape),

@@ -211,7 +211,7 @@ def _lower_top_k(p: LoweringContext, node):
 
 def _lower_cumsum(p: LoweringContext, node):
     x, axis = p.at(node.inputs[0]), p.data(node.inputs[1])
-    if x.dtype not in (np.float32, np.int64) or not isinstance(axis, np.ndarray) or not x.shape:
+    if x.dtype not in (np.float32, np.int32, np.int64) or not isinstance(axis, np.ndarray) or not x.shape:
         return False
     exclusive, reverse = (bool(node.attrs.get(name, 0)) for name in ("exclusive", "reverse"))
     p.add(
@@ -284,7 +284,9 @@ RECORDS = {
     ),
     "CumProd": Operator(_cumulative(np.multiply, 1), Inference(same_shape), NumPyOnly("no kernel: rare")),
     "CumSum": Operator(
-        _cumulative(np.add, 0), Inference(same_shape), Kernel(_lower_cumsum, "of float32 and int64", dtypes=PROGRAM)
+        _cumulative(np.add, 0),
+        Inference(same_shape),
+        Kernel(_lower_cumsum, "of float32, int32 and int64", dtypes=PROGRAM),
     ),
     "Hardmax": Operator(_hardmax, Inference(same_shape), Kernel(_lower_hardmax), read_to_end),
     "ReduceL1": _of_sum("Abs"),

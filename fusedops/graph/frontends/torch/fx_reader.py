@@ -16,6 +16,7 @@ from ..onnx.model_file import OPSETS
 from . import control_flow_ops, training
 from .fx_values import FxComplex, FxSize, FxValue, OpenSize, Unsupported, is_complex, leaves, sizes
 from .in_place import changed
+from .live_nodes import live_nodes
 
 _IGNORED = {
     "device",
@@ -29,13 +30,6 @@ _IGNORED = {
     "cudnn_enable",
     "cudnn_enabled",
     "sparse_grad",
-}
-_ASSERTIONS = {
-    "_assert_scalar",
-    "_assert_async",
-    "_assert_tensor_metadata",
-    "sym_constrain_range",
-    "sym_constrain_range_for_size",
 }
 _EXPANSIONS = {"expand", "expand_as", "repeat", "broadcast_to", "tile"}
 LARGE = 1 << 16  # elements: more are not written out where they only repeat others
@@ -144,8 +138,9 @@ class FxReader(GraphBuilder):
         key = value.data_ptr(), tuple(value.shape), value.stride(), value.dtype
         if value.numel() == 0 or key not in self.kept:
             label = self.labels.get(id(value), (f"{self.path}.constant".lstrip("."),))[0]
-            dtype = self.numpy_type(value.dtype, f"tensor {label!r}")
-            self.kept[key] = self.constant(label, self._array(value, dtype), dtype), value
+            dtype = self.constant_type(value.dtype, f"tensor {label!r}")
+            found = value.float() if value.dtype == self.torch.bfloat16 else value
+            self.kept[key] = self.constant(label, self._array(found, dtype), dtype), value
         return self.kept[key][0]
 
     def _array(self, value, dtype):
@@ -158,7 +153,10 @@ class FxReader(GraphBuilder):
         """Reads the nodes of a graph of torch; `values` has its placeholders and grows. The result is what its output
         node returns."""
         outer, self.values = self.values, values
+        live = live_nodes(self.torch, module.graph)
         for node in module.graph.nodes:
+            if node not in live:
+                continue
             if node.op == "get_attr":
                 found = operator.attrgetter(node.target)(module)
                 values[node] = self._label(node.name, found) if isinstance(found, self.torch.Tensor) else found
@@ -185,8 +183,6 @@ class FxReader(GraphBuilder):
             self.values[node] = args[0][args[1]]
         elif not hasattr(target, "_schema"):
             self.values[node] = self._other(target, args, node.meta.get("val"))
-        elif target._schema.name.split("::")[1] in _ASSERTIONS:
-            self.values[node] = None
         else:
             result = self._operator(target, args, known, node.meta.get("val"))
             self.values[node] = self.values[changed(node)] = result
@@ -200,8 +196,9 @@ class FxReader(GraphBuilder):
             return made
         if self._is_constant(target, name, given, made):
             return self._by_torch(target, name, args, known)
-        kind = f"complex {name}" if is_complex(self.torch, [*given.values(), made]) else name
-        reader = self.readers.get(kind) if library in ("aten", "fusedops") else None
+        kind = name if library in ("aten", "fusedops") else target._schema.name
+        kind = f"complex {kind}" if is_complex(self.torch, [*given.values(), made]) else kind
+        reader = self.readers.get(kind)
         if reader is None:
             raise Unsupported(f"fusedops does not have torch's operator {target._schema.name}{self.where()}")
         self.made = made
@@ -242,6 +239,8 @@ class FxReader(GraphBuilder):
             if isinstance(made, self.torch.SymInt):
                 self.symbols.setdefault(made.node.expr, (FxSize(result, made), None))
             return FxSize(result, made)
+        if isinstance(made, self.torch.SymBool):
+            return FxValue(result, (), self.torch.bool)
         return (
             FxValue(result, sizes(made.shape), made.dtype) if isinstance(result, str) and made is not None else result
         )
@@ -256,8 +255,6 @@ class FxReader(GraphBuilder):
             return control_flow_ops.READERS[target.__name__](self, made, *args)
         if isinstance(made, (int, float, bool)):
             return made
-        if isinstance(made, self.torch.SymBool):
-            return None  # of an assertion; what decides on nodes was decided at export
         op = _ARITHMETIC.get(getattr(target, "__name__", str(target)))
         if op is None:
             raise Unsupported(f"fusedops does not have torch's {getattr(target, '__name__', target)}{self.where()}")
@@ -315,7 +312,7 @@ class FxReader(GraphBuilder):
     def cast(self, value, dtype):
         """A tensor, or number, with elements of a type of torch's."""
         if isinstance(value, (FxSize, int, float, bool)):
-            return self.number(value, self._number_type(dtype))
+            return self.number(value, self.constant_type(dtype))
         if value.dtype == dtype:
             return value
         if isinstance(value, self.torch.Tensor):
@@ -326,11 +323,11 @@ class FxReader(GraphBuilder):
 
     def scalar(self, number, like):
         """A constant number of the element type of a tensor."""
-        return self.name(np.array(number, self._number_type(like.dtype)))
+        return self.name(np.array(number, self.constant_type(like.dtype)))
 
-    def _number_type(self, dtype):
-        """That of numbers beside tensors of a type: bfloat16 stands in the graph as float32."""
-        return np.dtype(np.float32) if dtype == self.torch.bfloat16 else self.numpy_type(dtype, "a number")
+    def constant_type(self, dtype, what="a number"):
+        """That of constants of a type of torch's: bfloat16 stands in the graph as float32."""
+        return np.dtype(np.float32) if dtype == self.torch.bfloat16 else self.numpy_type(dtype, what)
 
     def size(self, n):
         """A size as an int or a value without axes."""

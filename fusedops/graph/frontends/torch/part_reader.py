@@ -76,7 +76,6 @@ class PartReader(FxReader):
 
     def _array(self, value, dtype):
         """A constant as NumPy sees torch's memory where it lies in rows: it is not copied."""
-        value = value.float() if value.dtype == torch.bfloat16 else value
         return np.ascontiguousarray(value.numpy(force=True)).reshape(value.shape)
 
     def numpy_type(self, dtype, what):

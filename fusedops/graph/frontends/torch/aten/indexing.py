@@ -2,7 +2,9 @@
 
 from math import prod
 
-from ..fx_values import Unsupported
+import numpy as np
+
+from ..fx_values import FxValue, Unsupported
 from .shapes import axis, transpose
 
 
@@ -143,6 +145,28 @@ def _masked_select(p, x, mask):
     return _selected(p, *(p.op("Expand", t, shape) if t.shape != x.shape else t for t in (x, mask)))
 
 
+def _masked_scatter(p, x, mask, source):
+    shape = broadcast_shape(x.shape, mask.shape)
+    x, mask = (_expanded(p, t, shape) for t in (x, mask))
+    flat = FxValue(p.op("Reshape", source, [-1]), (None,), x.dtype)
+    return p.op("Where", mask, _in_order(p, mask, flat, shape), x)
+
+
+def _in_order(p, mask, rows, shape):
+    """Rows in the places where a mask is true, in their order: the number of true places up to one is that of its row,
+    behind one of zeros, which is in all other places."""
+    mask = p.cast(mask, p.torch.int64)
+    count = p.op("CumSum", p.op("Reshape", mask, [-1]), p.number(0, np.int64))
+    zeros = p.op("Expand", p.scalar(0, rows), p.shape([1, *rows.shape[1:]]))
+    at = p.op("Mul", count, p.op("Reshape", mask, [-1]))
+    found = p.op("Gather", p.op("Concat", zeros, rows, axis=0), at, axis=0)
+    return p.reshape(FxValue(found, (None, *rows.shape[1:]), rows.dtype), shape)
+
+
+def _expanded(p, x, shape):
+    return x if tuple(x.shape) == tuple(shape) else FxValue(p.op("Expand", x, p.shape(shape)), shape, x.dtype)
+
+
 def broadcast_shape(*shapes):
     """The shape that shapes of ints and open sizes broadcast to."""
     ndim = max(map(len, shapes))
@@ -167,12 +191,15 @@ def _index_put(p, x, indices, values, accumulate=False):
 
 
 def _masked_put(p, x, indices, values, accumulate):
-    """x[mask] = number."""
-    if len(indices) != 1 or indices[0] is None or values.ndim or accumulate:
+    """x[mask] = a number, a row for all places or one for each."""
+    if len(indices) != 1 or indices[0] is None or accumulate:
         raise Unsupported("fusedops does not have an assignment to elements that a mask or several axes select")
-    mask = indices[0]
-    mask = mask if mask.ndim == x.ndim else p.op("Reshape", mask, p.shape([*mask.shape, *[1] * (x.ndim - mask.ndim)]))
-    return p.op("Where", mask, p.cast(values, p.made.dtype), x)
+    mask, values = indices[0], p.cast(values, p.made.dtype)
+    rest = x.shape[mask.ndim :]
+    if values.ndim > len(rest) and values.shape[0] != 1:
+        values = _in_order(p, mask, _expanded(p, values, (values.shape[0], *rest)), x.shape)
+    mask = mask if mask.ndim == x.ndim else p.op("Reshape", mask, p.shape([*mask.shape, *[1] * len(rest)]))
+    return p.op("Where", mask, values, x)
 
 
 def _index_add(p, x, dim, index, source, alpha=1):
@@ -211,4 +238,5 @@ READERS = {
     "one_hot": _one_hot,
     "nonzero": _non_zero,
     "masked_select": _masked_select,
+    "masked_scatter": _masked_scatter,
 }

@@ -40,6 +40,14 @@ def _add_product(first, second):
     return read
 
 
+def _grouped_product(p, x, mat2=None, weight=None, offs=None, bias=None, out_dtype=None):
+    """Rows x (s, k), of which those of group e end before offs[e], by the matrix of their group in (groups, k, n)."""
+    w = weight if mat2 is None else mat2
+    if x.ndim != 2 or w.ndim != 3 or offs is None or bias is not None or p.made.dtype != x.dtype:
+        raise Unsupported("fusedops has grouped products of rows by a matrix for each group alone, without a bias")
+    return p.op("GroupedMatMul", x, w, p.cast(offs, p.torch.int64))
+
+
 def _einsum(p, equation, tensors, path=None):
     return p.op("Einsum", *tensors, equation=equation)
 
@@ -203,6 +211,7 @@ READERS = {
     **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot"), _matmul),
     "addmm": _add_product("mat1", "mat2"),
     "baddbmm": _add_product("batch1", "batch2"),
+    **dict.fromkeys(("_grouped_mm", "transformers::grouped_mm_fallback"), _grouped_product),
     "einsum": _einsum,
     "outer": _outer,
     "bilinear": _bilinear,

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from .shapes import axis
+from ..fx_values import FxValue, Unsupported
+from .shapes import axis, part
 
 
 def axes_of(x, dim):
@@ -138,6 +139,29 @@ def _cumulative(op):
     return read
 
 
+def _diff(p, x, n=1, dim=-1, prepend=None, append=None):
+    """What each element adds to the one before it, n times over."""
+    dim = axis(x, dim)
+    ends = [t for t in (prepend, x, append) if t is not None]
+    x = FxValue(p.op("Concat", *ends, axis=dim) if len(ends) > 1 else p.name(x), p.made.shape, x.dtype)
+    op = "Xor" if x.dtype == p.torch.bool else "Sub"
+    for _ in range(n):
+        x = FxValue(p.op(op, part(p, x, dim, 1), part(p, x, dim, 0, -1)), x.shape, x.dtype)
+    return x
+
+
+def _histogram(p, x, bins=100, min=0, max=0):
+    """How many elements are in each of as many bins; the last one has its upper end, too."""
+    if min == max:
+        raise Unsupported("fusedops does not have histc between the least and the largest value: give min and max")
+    x = p.op("Reshape", x, [-1])
+    bin = p.op("Floor", p.op("Mul", p.op("Sub", x, p.scalar(min, p.made)), p.scalar(bins / (max - min), p.made)))
+    bin = p.op("Min", bin, p.scalar(bins - 1, p.made))
+    bin = p.op("Where", p.op("Greater", x, p.scalar(max, p.made)), p.scalar(-1, p.made), bin)
+    each = p.op("Equal", p.op("Unsqueeze", bin, [1]), p.torch.arange(bins, dtype=p.made.dtype))
+    return p.op("ReduceSum", p.cast(FxValue(each, None, p.torch.bool), p.made.dtype), [0], keepdims=0)
+
+
 READERS = {
     **{
         name: _reduce(op)
@@ -150,7 +174,8 @@ READERS = {
         }.items()
     },
     "any": _test("ReduceMax"),
-    "all": _test("ReduceMin"),
+    **dict.fromkeys(("all", "_is_all_true"), _test("ReduceMin")),
+    "_is_any_true": _test("ReduceMax"),
     "max": _extreme("Max", "ArgMax"),
     "min": _extreme("Min", "ArgMin"),
     "argmax": _best("ArgMax"),
@@ -168,4 +193,6 @@ READERS = {
     "msort": lambda p, x: _sort(p, x, 0)[0],
     "cumprod": _cumulative("CumProd"),
     "cumsum": _cumulative("CumSum"),
+    "diff": _diff,
+    "histc": _histogram,
 }

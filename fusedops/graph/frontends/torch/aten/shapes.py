@@ -274,7 +274,7 @@ def _full(value=None):
         number = fill_value if value is None else value
         if isinstance(number, str):
             return p.op("Expand", p.cast(number, p.made.dtype), p.shape(p.made.shape))
-        filled = np.full(1, number, p.numpy_type(p.made.dtype, "a tensor"))
+        filled = np.full(1, number, p.constant_type(p.made.dtype))
         return p.op("ConstantOfShape", p.shape(p.made.shape), value=filled)
 
     return read
@@ -282,7 +282,7 @@ def _full(value=None):
 
 def _arange(p, first, end=None, step=1, **_):
     start, end = (0, first) if end is None else (first, end)
-    dtype = p.numpy_type(p.made.dtype, "a range")
+    dtype = p.constant_type(p.made.dtype)
     return p.op("Range", *[p.number(v, dtype) for v in (start, end, step)])
 
 
