@@ -685,6 +685,21 @@ def test_a_size_that_the_module_fixes(function, shape):
         net(np.ones((5, 6), np.float32))
 
 
+def test_a_length_beyond_which_the_module_makes_a_larger_table():
+    """The network has the table that the module began with: it refuses longer inputs rather than compute another
+    thing."""
+
+    def positions(x):
+        n = x.shape[1]
+        return x + (table[:n] if n <= 20 else randn(40, 6)[:n])
+
+    table = randn(20, 6)
+    net = loads(Called(positions), randn(2, 5, 6), dynamic_shapes=({1: "n"},))
+    assert net(np.ones((2, 20, 6), np.float32)).shape == (2, 20, 6)
+    with pytest.raises(ValueError):
+        net(np.ones((2, 21, 6), np.float32))
+
+
 def test_a_fixed_size_that_was_to_be_open():
     with pytest.raises(ValueError, match="fixes the size of dimension 1"):
         fo.from_torch(

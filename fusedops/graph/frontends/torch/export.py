@@ -84,8 +84,8 @@ def _read_program(torch, exported, example_inputs, dynamic_shapes, build):
             program = _program(torch, exported, {})
         except Unsupported as e:
             raise ValueError(f"the program cannot be loaded: {e}") from e
-        sizes = _other_sizes(program, example.sizes(), exported.range_constraints)
-        found = _tried(Candidate(program.graph, program, sizes), module, example, build, names, expected)
+        sizes, beyond = _other_sizes(program, example.sizes(), exported.range_constraints)
+        found = _tried(Candidate(program.graph, program, sizes, beyond), module, example, build, names, expected)
     if isinstance(found, str):
         raise ValueError(f"the program cannot be loaded: {found}")
     return found
@@ -97,12 +97,13 @@ class Candidate(NamedTuple):
     graph: Graph
     program: FxReader | None  # where torch's graph export was
     sizes: list  # shapes of the inputs, other than the example's, to compare in
+    beyond: list  # shapes outside those that were exported, which the network may refuse
     warnings: tuple = ()  # of torch, for the user if this one is taken
 
 
 def _tried(candidate, module, example, build, names, expected):
     """The Model of a candidate, or why it is not the module's network; `expected` are the module's results."""
-    graph, program, sizes, _ = candidate
+    graph, program = candidate.graph, candidate.program
     if len(graph.outputs) != len(names):
         return f"it has {len(graph.outputs)} results, not {len(names)}"
     for value, name in zip(graph.outputs, names, strict=True):
@@ -112,7 +113,8 @@ def _tried(candidate, module, example, build, names, expected):
         model = build(graph)
     except ValueError as e:  # sizes or values that do not fit
         return str(e)
-    wrong = verify.difference(model, module, example, expected, sizes, traced=program is None)
+    sizes, beyond = candidate.sizes, candidate.beyond
+    wrong = verify.difference(model, module, example, expected, sizes, traced=program is None, beyond=beyond)
     if wrong is None:
         return model
     text, own = wrong
@@ -184,8 +186,7 @@ def _export(torch, module, example, leaves, open_sizes):
         other = leaves[i].shape[a] != example.leaves[i].shape[a]
         if other or (i, a) in example.wanted or len(fixed) == len(open_sizes):
             raise Unsupported(f"the module fixes the size of dimension {a} of {program.graph.inputs[i].name!r}")
-    sizes = _other_sizes(program, example.sizes(), exported.range_constraints)
-    return Candidate(program.graph, program, sizes)
+    return Candidate(program.graph, program, *_other_sizes(program, example.sizes(), exported.range_constraints))
 
 
 def _as_exported(torch, example, run):
@@ -247,23 +248,26 @@ def _program(torch, exported, names):
 
 
 def _other_sizes(program, sizes, ranges):
-    """Shapes of the inputs that differ from the example's where sizes are open: each one more, each one, the next of
-    those that export says are multiples, and those just outside the range that export takes for granted."""
+    """([shapes of the inputs that differ from the example's where sizes are open: each one more, each one, the next of
+    those that export says are multiples], [those just outside the range that export takes for granted])."""
     pairs = [zip(value, shape, strict=True) for value, shape in zip(program.opened, sizes, strict=True)]
     example = {e: n for pair in pairs for e, n in pair if e is not None}
     if not example:
-        return []
-    chosen = [{e: n + 1 for e, n in example.items()}, dict.fromkeys(example, 1)]
+        return [], []
+    inside, beyond = [{e: n + 1 for e, n in example.items()}, dict.fromkeys(example, 1)], []
     if any(not e.is_Symbol for e in example):
-        chosen.append({e: 2 * n for e, n in example.items()})
+        inside.append({e: 2 * n for e, n in example.items()})
     for s in example.keys() & ranges.keys():
-        chosen += [example | {s: int(ranges[s].lower) - 1}] if ranges[s].lower > 2 else []
-        chosen += [example | {s: int(ranges[s].upper) + 1}] if ranges[s].upper < MOST else []
+        beyond += [example | {s: int(ranges[s].lower) - 1}] if ranges[s].lower > 2 else []
+        beyond += [example | {s: int(ranges[s].upper) + 1}] if ranges[s].upper < MOST else []
 
     def shape(of, value, new):
         return tuple(n if e is None else new[e] for n, e in zip(of, value, strict=True))
 
-    return [[shape(s, v, new) for s, v in zip(sizes, program.opened, strict=True)] for new in chosen]
+    def shapes(each):
+        return [[shape(s, v, new) for s, v in zip(sizes, program.opened, strict=True)] for new in each]
+
+    return shapes(inside), shapes(beyond)
 
 
 # ---- the tracing exporter
@@ -315,7 +319,7 @@ def _traced(torch, module, example):
         for size in (lambda n: n + 1, lambda n: 1, lambda n: 2 * n + 3)
     ]
     told = [w for w in warned if issubclass(w.category, torch.jit.TracerWarning) and not is_inside(w.filename, torch)]
-    return Candidate(graph, None, other, tuple(told))
+    return Candidate(graph, None, other, [], tuple(told))
 
 
 @contextlib.contextmanager
