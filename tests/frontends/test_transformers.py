@@ -8,7 +8,7 @@ pytest.importorskip("onnx")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 import fusedops as fo
 from fusedops.graph.planner import plan
-from torch_decoder import export, exported
+from torch_decoder import export, exported, program
 
 pytestmark = pytest.mark.thorough
 RNG = np.random.default_rng(0)
@@ -23,6 +23,7 @@ KINDS = {
     "Phi": PLAIN | dict(pad_token_id=0),
     "Bloom": dict(vocab_size=100, hidden_size=64, n_layer=2, n_head=4),
 }
+EXPERTS = {"Mixtral": PLAIN | dict(num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2)}
 CROSS = dict(vocab_size=100, d_model=64, decoder_layers=2, decoder_attention_heads=4, decoder_ffn_dim=96)
 CROSS |= dict(encoder_layers=1, encoder_attention_heads=4, encoder_ffn_dim=96, pad_token_id=0, bos_token_id=0)
 CROSS |= dict(eos_token_id=0, decoder_start_token_id=1)
@@ -38,7 +39,7 @@ class Decoder(torch.nn.Module):
 
     def __init__(self, kind):
         super().__init__()
-        config = getattr(transformers, f"{kind}Config")(**KINDS[kind])
+        config = getattr(transformers, f"{kind}Config")(**(KINDS | EXPERTS)[kind])
         attention = "eager" if kind in ("Bloom", "Gemma2") else "sdpa"
         self.model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention)
         self.layers = range(config.num_hidden_layers)
@@ -107,6 +108,14 @@ def test_word_by_word(kind, dynamo, lowered):
     module = Decoder(kind).eval()
     heads, size = module.cache
     net = fo.load_onnx(exported(module, dynamo, heads=heads, size=size))
+    follows(net, module, lowered)
+    assert {kind for kind in newest(net) if kind[0].isupper()} <= {"Cos", "Sin"}
+    assert newest(net).count("attention") == 2
+
+
+def follows(net, module, lowered):
+    """Checks a network word by word, and that none is lowered again after the first ones."""
+    heads, size = module.cache
     decoder, past = net.decoder(), [torch.zeros(2, heads, 0, size)] * (2 * len(module.layers))
     for i, new in enumerate([5, *[1] * 20]):
         ids, at = RNG.integers(0, 100, (2, new)), len(decoder)
@@ -117,8 +126,17 @@ def test_word_by_word(kind, dynamo, lowered):
         if i == 2:
             lowered.clear()
     assert lowered == []
-    assert {kind for kind in newest(net) if kind[0].isupper()} <= {"Cos", "Sin"}
-    assert newest(net).count("attention") == 2
+
+
+@pytest.mark.parametrize("kind", EXPERTS)
+def test_mixture_of_experts(kind, lowered):
+    """Torch's exporters to ONNX do not have the products of the experts: from the program itself."""
+    torch.manual_seed(0)
+    module = Decoder(kind).eval()
+    heads, size = module.cache
+    net = fo.from_torch(program(module, heads=heads, size=size))
+    follows(net, module, lowered)
+    assert newest(net).count("grouped_matmul") == 4
 
 
 @pytest.mark.parametrize("dynamo", [False, True], ids=["torchscript", "dynamo"])
