@@ -212,6 +212,14 @@ def test_functions(name):
     fo.from_torch(Module(lambda layer, x: FUNCTIONS[name](x)), randn(4, 3, 5))
 
 
+def test_a_branch_by_an_item():
+    net = fo.from_torch(
+        Module(lambda layer, x: torch.cond((x.sum() > 0).item(), lambda x: x * 2, lambda x: x - 1, (x,))), randn(2, 3)
+    )
+    assert net(np.ones((2, 3), np.float32)).tolist() == [[2] * 3] * 2
+    assert net(-np.ones((2, 3), np.float32)).tolist() == [[-2] * 3] * 2
+
+
 def test_assertions_are_left_out():
     """What only they use, too, such as an operator that has no reader."""
 

@@ -10,8 +10,8 @@ def live_nodes(torch, graph):
     live, symbols = set(), set()
     for node in reversed(graph.nodes):
         made = list(leaves([node.meta.get("val")]))
-        asked = node in live or node.op == "output" or is_change(node)
-        if asked or _has_graphs(torch, node) or _is_symbol(torch, made[0]) and made[0].node.expr in symbols:
+        asked = node in live or node.op == "output" or is_change(node) or _has_graphs(torch, node)
+        if asked or any(_is_symbol(torch, x) and x.node.expr in symbols for x in made):
             live.update([node, *node.all_input_nodes])
             symbols.update(*(n.node.expr.free_symbols for x in made for n in _sizes(torch, x)))
     return live

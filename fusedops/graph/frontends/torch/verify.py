@@ -27,7 +27,7 @@ def difference(model, module, example, expected, sizes, traced, beyond=()):
             wrong = _on_other_values(model, module, example, shapes, 1, shapes in beyond)
             if wrong:
                 return f"on inputs of shape {', '.join(map(str, shapes))} {wrong}", False
-            taken |= wrong is not None
+            taken |= wrong is not None and shapes in sizes
     if traced or not taken:
         wrong = _on_other_values(model, module, example, example.sizes(), -1)
         if wrong:

@@ -174,8 +174,7 @@ READERS = {
         }.items()
     },
     "any": _test("ReduceMax"),
-    **dict.fromkeys(("all", "_is_all_true"), _test("ReduceMin")),
-    "_is_any_true": _test("ReduceMax"),
+    "all": _test("ReduceMin"),
     "max": _extreme("Max", "ArgMax"),
     "min": _extreme("Min", "ArgMin"),
     "argmax": _best("ArgMax"),
