@@ -202,6 +202,16 @@ FUNCTIONS = {
         torch.zeros(4, 3, 5).index_put((x > 0,), x[x > 0] * 2),
         torch.zeros(4, 3, 5).index_put((x[..., 0] > 0,), x[x[..., 0] > 0] * 2),
     ),
+    **{
+        f"scattered by {how}{'' if both else ', without what was there'}": lambda x, how=how, both=both: (
+            torch.full((4, 2, 5), 0.3).scatter_reduce(1, (x > 0).long() * (x > 1), x, how, include_self=both),
+            torch.ones(4, 2, 5).long().scatter_reduce(1, (x > 9).long(), (x * 5).long(), how, include_self=both)
+            if how != "mean"
+            else x,
+        )
+        for how in ("sum", "prod", "amax", "amin", "mean")
+        for both in (True, False)
+    },
     "rows in the places of a mask": lambda x: torch.zeros(4, 3, 5).masked_scatter(x[..., :1] > 0, x),
     "places in computed rows": lambda x: torch.searchsorted(x.sort(-1)[0], x * 1.1, side="right"),
 }

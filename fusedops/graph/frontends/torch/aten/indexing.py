@@ -1,6 +1,6 @@
 """What picks elements by indices, or puts them there."""
 
-from math import prod
+import math
 
 import numpy as np
 
@@ -56,21 +56,49 @@ def _cropped(p, x, index, dim=None):
 
 
 def _scatter(reduction=None):
-    names = {"add": "add", "multiply": "mul", "sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+    names = {"add": "add", "multiply": "mul", "sum": "add", "prod": "mul", "amax": "max", "amin": "min", "mean": "add"}
 
     def read(p, x, dim, index, src=None, value=None, reduce=None, include_self=True):
-        if not include_self:
-            raise Unsupported("fusedops does not have scatter_reduce without the elements that were there")
+        dim = axis(x, dim)
         if src is None:
             updates = p.op("Expand", p.cast(value, p.made.dtype), p.shape(index.shape))
         else:
             updates = _cropped(p, p.cast(src, p.made.dtype), index)
-        how = reduction or (names.get(reduce) if reduce else "none")
-        if how is None:
-            raise Unsupported(f"fusedops does not have scatter_reduce by {reduce!r}")
-        return p.op("ScatterElements", x, index, updates, axis=axis(x, dim), reduction=how)
+        how = reduction or (names[reduce] if reduce else "none")
+        begin = x if include_self else _scattered(p, x, dim, index, _neutral(p, how))
+        y = p.op("ScatterElements", begin, index, updates, axis=dim, reduction=how)
+        return _divided(p, y, x, dim, index, include_self) if reduce == "mean" else y
 
     return read
+
+
+def _scattered(p, x, dim, index, number, reduction="none"):
+    """x with one number at each index."""
+    updates = p.op("Expand", p.scalar(number, p.made), p.shape(index.shape))
+    return p.op("ScatterElements", x, index, updates, axis=dim, reduction=reduction)
+
+
+def _neutral(p, reduction):
+    """The number that a reduction begins with."""
+    dtype = p.made.dtype
+    least, largest = (
+        (-math.inf, math.inf)
+        if dtype.is_floating_point
+        else (
+            p.torch.iinfo(dtype).min,
+            p.torch.iinfo(dtype).max,
+        )
+    )
+    return {"add": 0, "mul": 1, "max": least, "min": largest}[reduction]
+
+
+def _divided(p, y, x, dim, index, include_self):
+    """Sums over how many elements they have."""
+    if not p.made.dtype.is_floating_point:
+        raise Unsupported("fusedops does not have scatter_reduce by the mean of integers")
+    count = p.op("Expand", p.scalar(int(include_self), p.made), p.shape(x.shape))
+    count = _scattered(p, count, dim, index, 1, "add")
+    return p.op("Div", y, p.op("Max", count, p.scalar(1, p.made)))
 
 
 def _index(p, x, indices):
@@ -108,7 +136,7 @@ def _is_grid(p, given):
         all(isinstance(i, p.torch.Tensor) for i in indices)
         and dims == tuple(range(dims[0], dims[-1] + 1))
         and max(i.ndim for i in indices) == len(dims)
-        and all(len(s) == len(dims) and prod(s) == s[k] for k, s in enumerate(shapes))
+        and all(len(s) == len(dims) and math.prod(s) == s[k] for k, s in enumerate(shapes))
     )
 
 
