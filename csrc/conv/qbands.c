@@ -77,7 +77,7 @@ static void band_task(void *context, ptrdiff_t task, int thread) {
         band_row(job, there ? x : NULL, raw, copy + r * job->row_bytes);
     }
     const ptrdiff_t pixel = (image * in->oh + h) * in->ow;
-    const ptrdiff_t width = plan->kn->tiles ? plan->n : plan->kn->nr; /* AMX cuts columns itself */
+    const ptrdiff_t width = plan->kn->tiles ? plan->n : plan->kn->nr; /* AMX reads A once for all panels */
     for (ptrdiff_t j = 0; j < plan->n; j += width) {
         fo_qgemm_args g = fo_qblock_of(job->p, &job->ep, group, pixel, j);
         g.m = in->ow, g.n = min_(width, plan->n - j), g.lines = rows;

@@ -89,7 +89,7 @@ static void widen_task(void *context, ptrdiff_t task, int thread) {
         fo_round_floats(w->kn, n, (const float *)w->from + at, w->to + at);
 }
 
-static bool lies_as(const fo_image *x, const fo_image *y, fo_qextent e) {
+static bool has_order_of(const fo_image *x, const fo_image *y, fo_qextent e) {
     return (e.n == 1 || x->sn == y->sn) && (e.c == 1 || x->sc == y->sc) && (e.h == 1 || x->sh == y->sh) &&
            (e.w == 1 || x->sw == y->sw);
 }
@@ -104,7 +104,7 @@ static fo_status widen_image(const rounded_state *s, const rounded_image *i, fo_
         const fo_image narrow = fo_qpixels(room, e);
         fo_qmove(s->kn, e, FO_BF16, from, &narrow);
         dense = room;
-    } else if (!lies_as(from, wide, e)) {
+    } else if (!has_order_of(from, wide, e)) {
         if (fo_copy_image(wide, from, &(fo_conv2d_size){.n = e.n, .oh = e.h, .ow = e.w}, e.c) != FO_OK)
             return FO_NO_MEMORY;
         dense = wide->data;

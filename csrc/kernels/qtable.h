@@ -36,7 +36,7 @@ typedef struct {
 
 /* C[m,n] = epilogue(A B). A's rows are `segments` of k groups of four steps of int8 or two of bfloat16, the last one
  * padded, each group 4 * phases bytes; a segment begins `segment` bytes behind the one before. There are `lines` such
- * products, one below the other, by one B. B is in panels of nr, 2 * vl or vl columns (fo_qpanel), each segments * k
+ * products, each with rows of its own, by one B. B is in panels of nr, 2 * vl or vl columns (fo_qpanel), each segments * k
  * groups of four bytes a column. row_zero and row_scale: those of A's rows, zero points negated, or NULL. row_sums: of
  * the kernel of this name, where weights have zero points. In the place of all these gemm_blockwise takes weights in
  * blocks, and rows of as many bytes (quantized/qblockwise.h), each block of which has a scale and, as row_zero, its

@@ -205,12 +205,11 @@ static const struct {
 
 /* AMX. Tiles of k of a pair of A, which stay in the first-level cache, 18 KB, while B passes: a 3 x 3 kernel has a
  * multiple of nine. Panels of B whose sums wait for the next tiles, and bytes of those that stay in the second-level
- * cache. Simulated caches of 48 KB and 2 MB, a line from the second 1.3 cycles in order, 3.2 where rows lie apart (the
+ * cache. Simulated caches of 48 KB and 2 MB, a line from the second 1.3 cycles in order, 3.2 of a row each (the
  * table of docs/kernels.md), shares of the peak: 512 x 512 x 512 of int8 0.89, a panel of B in the first-level cache
  * 0.54, neither 0.41 (a prototype on a Xeon 0.43 to 0.54); 196 x 256 x 2304 0.69, 0.54, 0.39; 128 x 3072 x 768 of
- * bfloat16 0.57, 0.37, 0.33 (0.33); 192 x 256 x 1024 0.79, 0.51, 0.41 (0.48), A not copied 0.42. And the columns of an
- * image from which its rows are tiles: windows of 14 x 14 have the same tiles, and copies. */
-enum { FO_AMX_STEPS = 9, FO_AMX_PANELS = 8, FO_AMX_B_BYTES = 512 << 10, FO_AMX_BAND = 12 };
+ * bfloat16 0.57, 0.37, 0.33 (0.33); 192 x 256 x 1024 0.79, 0.51, 0.41 (0.48), A not copied 0.42. */
+enum { FO_AMX_STEPS = 9, FO_AMX_PANELS = 8, FO_AMX_B_BYTES = 512 << 10 };
 
 /* Nanoseconds to copy a float to packed weights, and to fold a scale into one, which is in a farther cache. */
 #define FO_PACK_NS 0.1

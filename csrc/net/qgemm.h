@@ -4,7 +4,6 @@
 #define FO_NET_QGEMM_H
 
 #include "../kernels/qtable.h"
-#include "../machine/tune.h"
 
 /* Weights of `groups` products of n columns and k steps each; arrays a channel have `columns` elements a group, whole
  * vectors. */
@@ -48,12 +47,16 @@ static inline ptrdiff_t fo_qchannels(const fo_conv2d_shape *s) {
     return c == 3 && s->kh * s->kw > 1 && s->dw == 1 ? c + 1 : c;
 }
 
-/* Whether windows are read from bands of the image, of elements of a type; else each is copied. On narrow images tiles
- * of rows of an image waste more than copies cost; AMX has tiles of any height. */
+/* Whether a row of an image is tiles that are full enough: else copies of windows cost less. AMX has tiles of 16. */
+static inline bool fo_qfills(const fo_qkernels *kn, ptrdiff_t ow) {
+    return ow >= 4 * kn->mr || (kn->tiles && 4 * ow >= 3 * ((ow + 15) / 16 * 16));
+}
+
+/* Whether windows are read from bands of the image, of elements of a type; else each is copied. */
 static inline bool fo_qbands(const fo_qkernels *kn, fo_dtype type, const fo_conv2d_shape *s, ptrdiff_t ow) {
     const ptrdiff_t c = fo_qchannels(s);
     return s->kh * s->kw > 1 && s->dw == 1 && c * fo_size(type) % 4 == 0 &&
-           (c > s->ic / s->groups || ow >= (kn->tiles ? FO_AMX_BAND : 4 * kn->mr));
+           (c > s->ic / s->groups || fo_qfills(kn, ow));
 }
 
 /* How floats become uint8: 255 steps from the least to the largest and zero among them, as ONNX says. Where one is not

@@ -10,6 +10,7 @@ from onnx.parser import parse_model
 
 import fusedops as fo
 from fusedops import _core, cli
+from fusedops.graph.planner.precision import call_of, of_layer
 from onnx_lines import network
 
 CHAIN = "a = Conv x w; b = Relu a; c = Conv b v; d = Add c b; e = Relu d; y = Conv e u"
@@ -335,3 +336,15 @@ def test_recurrent_layers_and_attention_that_stay_float32(rng, instruction):
             assert ("float32 is predicted" if _core.has_bfloat16() else "no product of bfloat16") in reason
     finally:
         _core.set_dot_product(before)
+
+
+def test_images_in_planes_are_moved(rng):
+    """The input and the output of a network, which takes longer; what is between them has its channels last."""
+    w, v = rng.standard_normal((16, 32, 1, 1), np.float32), rng.standard_normal((24, 16, 3, 3), np.float32)
+    x = rng.standard_normal((1, 32, 20, 20), np.float32)
+    model = fo.load_onnx(network("a = Conv x w; b = Relu a; y = Conv b v", {"x": x}, dict(w=w, v=v), 4))
+    first, second = map(call_of, model.plan(x)[0].steps)
+    assert (first[4], second[4]) == (32 * 20 * 20, 24 * 18 * 18)
+    for call in first, second:
+        there = of_layer(*call[:4], 0, True)[1]
+        assert of_layer(*call, True)[1] == there + _core.bfloat16_nanoseconds(2 * call[4]) or there == np.inf

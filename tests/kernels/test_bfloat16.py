@@ -13,7 +13,7 @@ from guard_pages import guarded
 from oracle import bf16, check
 
 SHAPES = [(1, 1, 1), (1, 64, 64), (5, 33, 17), (6, 64, 2), (7, 65, 31), (13, 16, 32), (12, 128, 96), (40, 130, 515)]
-SHAPES += [(17, 33, 320), (50, 70, 608), (300, 40, 608)]  # the last rows of tiles share rows; k is cut
+SHAPES += [(17, 33, 320), (50, 70, 608), (300, 40, 608), (50, 300, 1216)]  # the last rows of tiles share rows; k is cut
 
 
 @pytest.mark.parametrize("m, n, k", SHAPES)

@@ -116,10 +116,10 @@ def test_shapes_of_tiles(isa, products, rng, m):
 
 
 @pytest.mark.parametrize("m", [17, 50, 80, 300])
-@pytest.mark.parametrize("k", [576, 640, 1200])
+@pytest.mark.parametrize("k", [576, 640, 1200, 2304])
 def test_shapes_of_several_tiles(isa, products, rng, m, k):
-    """Pairs of tiles, of which the last share rows, and steps that are cut."""
-    for n, residual, activation in (33, None, "relu"), (70, np.int8, "sigmoid"):
+    """Pairs of tiles, of which the last share rows, steps that are cut, and more columns than stay in a cache."""
+    for n, residual, activation in (33, None, "relu"), (70, np.int8, "sigmoid"), (300, None, None):
         given = problem(rng, m, n, k, residual=residual, activation=activation)
         check(called(given, np.uint8), expected_of(given, np.uint8), activation)
 

@@ -5,8 +5,8 @@
  *   sums   16 x 16                               next pair
  *
  * A step multiplies a tile's groups. Two tiles of A by FO_AMX_STEPS steps stay in the first-level cache while panels of
- * B pass, whose bytes lie in the order in which they are read; rows of A do not, so they are copied for several panels.
- * Where there are more steps, sums are loaded again for the next ones: every sum is made in the order of k.
+ * B pass, whose bytes are read in order; rows of A are not, so they are copied for several panels. Where there are more
+ * steps, sums are loaded again for the next ones: steps are added in the order of k.
  */
 enum {
     AMX_ROWS = 16,
@@ -64,34 +64,35 @@ typedef struct {
     int32_t *sums;
 } amx_rows;
 
-/* The sums of a pair, which wait for their epilogue, and what it needs of the first ones' line. */
+/* The sums of a pair, which wait for their epilogue, and the arguments of the first ones' line. */
 typedef struct {
     amx_rows first, second;
     const fo_qgemm_args *all;
-    fo_qgemm_args line;
+    fo_qgemm_args args;
     ptrdiff_t j, columns; /* the panel */
 } amx_waiting;
 
 /* Steps of a pair of A times a panel of B, and what is done meanwhile. */
 typedef struct {
-    const uint8_t *a;              /* the first tile's */
-    ptrdiff_t lda, second, next;   /* bytes: of a row, to the second tile, to the next step */
-    ptrdiff_t k, at, segment;      /* a segment's groups and how many are done, bytes to the next one's begin; or 0 */
-    ptrdiff_t rows, groups, steps; /* of a tile */
+    int down;                       /* tiles of A */
+    const uint8_t *a;               /* the first one's */
+    ptrdiff_t lda, to_second, next; /* bytes: of a row, to the second tile, to the next step */
+    ptrdiff_t k, at, gap;           /* groups of a segment (0: none ends), groups done, bytes to the next one's begin */
+    ptrdiff_t rows, groups, steps;  /* of a tile */
     const int8_t *b;
     bool resumes; /* sums, of other steps */
     int32_t *sums;
-    const int8_t *ahead; /* what comes next of B, to be fetched: `lines` at each step */
-    ptrdiff_t lines;
+    const int8_t *ahead; /* what comes next of B: `fetched` lines of the cache at each step */
+    ptrdiff_t fetched;
     amx_waiting *waiting;
 } amx_pair;
 
 /* Some rows of those that wait, what sums start with added. */
 INLINE void amx_end(const fo_dtype type, const int nv, amx_waiting *w, ptrdiff_t rows) {
     const ptrdiff_t left = w->all->n - w->j;
-    const qstack t = {.g = &w->line, .i = w->first.i, .j = w->j, .wanted = (int)(left < nv * VL ? left : nv * VL)};
-    const eb_bounds bounds = eb_start(&w->line.ep);
-    const bool whole = w->line.ep.clips && t.wanted == nv * VL;
+    const qstack t = {.g = &w->args, .i = w->first.i, .j = w->j, .wanted = (int)(left < nv * VL ? left : nv * VL)};
+    const eb_bounds bounds = eb_start(&w->args.ep);
+    const bool whole = w->args.ep.clips && t.wanted == nv * VL;
     int32_t *sums = w->first.sums;
     for (ptrdiff_t i = t.i; i < t.i + rows; i++, sums += nv * VL) {
         vi acc[1][Q_VECTORS];
@@ -107,7 +108,7 @@ INLINE void amx_end(const fo_dtype type, const int nv, amx_waiting *w, ptrdiff_t
     w->first.i += rows, w->first.left -= rows, w->first.sums = sums;
 }
 
-/* The next rows, up to so many of a tile. */
+/* Ends up to `most` rows that wait, all of one tile. */
 static __attribute__((noinline)) void amx_end_next(const fo_dtype type, amx_waiting *w, ptrdiff_t most) {
     const ptrdiff_t rows = w->first.left < most ? w->first.left : most;
     if (w->columns > VL)
@@ -116,7 +117,7 @@ static __attribute__((noinline)) void amx_end_next(const fo_dtype type, amx_wait
         amx_end(type, 1, w, rows);
     if (w->first.left) return;
     w->first = w->second, w->second.left = 0;
-    w->line = fo_qline(w->all, w->first.line);
+    w->args = fo_qline(w->all, w->first.line);
 }
 
 /* The sums of `down` tiles of rows and `across` of columns: those of other steps, or zeros. */
@@ -145,7 +146,7 @@ INLINE void amx_store(const int down, const int across, const amx_pair *p) {
     if (down > 1 && across > 1) AMX_STORE(3, lower + VL, ldb);
 }
 
-/* All of them; rows that wait may be where these sums go. */
+/* All steps of a pair. Sums that wait may be where these go, so they end before. */
 INLINE void amx_steps(const fo_dtype type, const int down, const int across, const amx_pair *p) {
     const ptrdiff_t ldb = across * QUADS, lda = p->lda, next = p->next;
     const ptrdiff_t rows = (p->waiting->first.left + p->waiting->second.left + p->steps - 1) / p->steps;
@@ -158,11 +159,11 @@ INLINE void amx_steps(const fo_dtype type, const int down, const int across, con
         AMX_DOT(type, 0, 4, 6);
         if (across > 1) AMX_LOAD(7, b + QUADS, ldb);
         if (across > 1) AMX_DOT(type, 1, 4, 7);
-        if (down > 1) AMX_LOAD(5, a + p->second, lda);
+        if (down > 1) AMX_LOAD(5, a + p->to_second, lda);
         if (down > 1) AMX_DOT(type, 2, 5, 6);
         if (down > 1 && across > 1) AMX_DOT(type, 3, 5, 7);
-        if ((at += p->groups) == p->k) at = 0, a += p->segment;
-        for (ptrdiff_t line = 0; line < p->lines; line++, ahead += AMX_LINE) __builtin_prefetch(ahead, 0, 2);
+        if ((at += p->groups) == p->k) at = 0, a += p->gap;
+        for (ptrdiff_t i = 0; i < p->fetched; i++, ahead += AMX_LINE) __builtin_prefetch(ahead, 0, 2);
         if (p->waiting->first.left) amx_end_next(type, p->waiting, rows);
     }
     while (p->waiting->first.left) amx_end_next(type, p->waiting, rows);
@@ -176,9 +177,9 @@ typedef struct {
     ptrdiff_t tiles, all;          /* of a line, of all of them */
     ptrdiff_t j, end;              /* columns of the panels that pairs are multiplied by now */
     int32_t (*sums)[2 * AMX_ROWS * AMX_COLUMNS];
-    uint8_t *copy;       /* of a pair: tiles, step by step */
-    const int8_t *ahead; /* see amx_pair */
-    ptrdiff_t lines;
+    uint8_t *copy;               /* of a pair: tiles, step by step */
+    const int8_t *ahead, *known; /* see amx_pair; where it ends */
+    ptrdiff_t fetched;
     amx_waiting waiting;
 } amx_call;
 
@@ -202,7 +203,7 @@ INLINE void amx_wait(amx_call *c, ptrdiff_t pair, ptrdiff_t j, ptrdiff_t columns
     amx_waiting *w = &c->waiting;
     w->first = amx_waits(c, 2 * pair, columns, sums), w->second.left = 0;
     if (2 * pair + 1 < c->all) w->second = amx_waits(c, 2 * pair + 1, columns, sums + c->rows * columns);
-    w->line = fo_qline(c->g, w->first.line), w->j = j, w->columns = columns;
+    w->args = fo_qline(c->g, w->first.line), w->j = j, w->columns = columns;
 }
 
 INLINE const uint8_t *amx_tile_of(const amx_call *c, ptrdiff_t tile) {
@@ -216,7 +217,7 @@ INLINE void amx_copy(const amx_pair *p, const uint8_t *a, uint8_t *to) {
         const uint8_t *row = a;
         for (ptrdiff_t step = 0, at = p->at; step < p->steps; step++, row += p->next) {
             v_istore(to + step * p->rows * QUADS, v_load_quads_tail(row, 4 * p->groups));
-            if ((at += p->groups) == p->k) at = 0, row += p->segment;
+            if ((at += p->groups) == p->k) at = 0, row += p->gap;
         }
     }
 }
@@ -226,54 +227,54 @@ INLINE amx_pair amx_pair_of(amx_call *c, ptrdiff_t pair, ptrdiff_t from, ptrdiff
     const fo_qgemm_args *g = c->g;
     const ptrdiff_t in_segment = g->k / c->groups, at = from % in_segment * c->groups;
     const uint8_t *first = amx_tile_of(c, 2 * pair) + from / in_segment * g->segment + 4 * at;
-    amx_pair p = {.a = first,
+    amx_pair p = {.down = 2 * pair + 1 < c->all ? 2 : 1,
+                  .a = first,
                   .lda = g->lda,
                   .next = 4 * c->groups,
                   .k = g->k,
                   .at = at,
-                  .segment = g->segment - 4 * g->k,
+                  .gap = g->segment - 4 * g->k,
                   .rows = c->rows,
                   .groups = c->groups,
                   .steps = end - from,
                   .resumes = from > 0,
-                  .lines = c->lines,
                   .waiting = &c->waiting};
-    if (2 * pair + 1 < c->all) p.second = amx_tile_of(c, 2 * pair + 1) - amx_tile_of(c, 2 * pair);
+    p.to_second = amx_tile_of(c, 2 * pair + p.down - 1) - amx_tile_of(c, 2 * pair);
     if (c->end - c->j <= AMX_COLUMNS) return p;
     const ptrdiff_t bytes = p.steps * c->rows * QUADS;
-    amx_copy(&p, first, c->copy);
-    if (p.second) amx_copy(&p, first + p.second, c->copy + bytes);
-    p.a = c->copy, p.lda = QUADS, p.second = bytes, p.next = c->rows * QUADS, p.k = 0;
+    for (ptrdiff_t d = 0; d < p.down; d++) amx_copy(&p, first + d * p.to_second, c->copy + d * bytes);
+    p.a = c->copy, p.lda = QUADS, p.to_second = bytes, p.next = c->rows * QUADS, p.k = 0;
     return p;
 }
 
 /* Steps `from` to `end` of a pair times the panels. */
 INLINE void amx_panels(const fo_dtype type, amx_call *c, ptrdiff_t pair, ptrdiff_t from, ptrdiff_t end) {
     const fo_qgemm_args *g = c->g;
-    const int down = 2 * pair + 1 < c->all ? 2 : 1;
     amx_pair p = amx_pair_of(c, pair, from, end);
     for (ptrdiff_t j = c->j, columns, panel = 0; j < c->end; j += columns, panel++) {
         columns = fo_qpanel(g->n - j, VL, AMX_COLUMNS);
         p.b = g->b + 4 * j * g->k * g->segments + 4 * columns * c->groups * from;
         p.sums = c->sums[c->steps > FO_AMX_STEPS ? panel : 0];
-        p.ahead = c->ahead, c->ahead += p.steps * c->lines * AMX_LINE;
+        p.ahead = c->ahead, p.fetched = c->ahead < c->known ? c->fetched : 0;
+        c->ahead += p.steps * p.fetched * AMX_LINE;
         if (columns > VL)
-            down > 1 ? amx_steps(type, 2, 2, &p) : amx_steps(type, 1, 2, &p);
+            p.down > 1 ? amx_steps(type, 2, 2, &p) : amx_steps(type, 1, 2, &p);
         else
-            down > 1 ? amx_steps(type, 2, 1, &p) : amx_steps(type, 1, 1, &p);
+            p.down > 1 ? amx_steps(type, 2, 1, &p) : amx_steps(type, 1, 1, &p);
         if (end == c->steps) amx_wait(c, pair, j, columns, p.sums);
     }
 }
 
-/* Columns of B that pairs are multiplied by in turns: they stay in the second-level cache. */
+/* Columns of B that all pairs are multiplied by before the next ones: they stay in the second-level cache. */
 INLINE ptrdiff_t amx_width(const fo_qgemm_args *g, ptrdiff_t blocks) {
     const ptrdiff_t fitting = FO_AMX_B_BYTES / (4 * AMX_COLUMNS * g->k * g->segments);
-    const ptrdiff_t panels = blocks > 1 && fitting > FO_AMX_PANELS ? FO_AMX_PANELS : fitting;
-    return (panels > 2 ? panels : 2) * AMX_COLUMNS;
+    const ptrdiff_t most = blocks > 1 && fitting > FO_AMX_PANELS ? FO_AMX_PANELS : fitting > 2 ? fitting : 2;
+    const ptrdiff_t panels = (g->n + AMX_COLUMNS - 1) / AMX_COLUMNS, parts = (panels + most - 1) / most;
+    return (panels + parts - 1) / parts * AMX_COLUMNS;
 }
 
-/* Some panels at a time, a pair of rows after another. The next panels are fetched meanwhile, unless there is but one
- * pair to do it in: that one waits for its own. */
+/* Some panels at a time, a pair of rows after another. The next panels are fetched meanwhile; one pair alone leaves no
+ * time for that. */
 INLINE void gemm_amx(const fo_dtype type, const fo_qgemm_args *g, ptrdiff_t groups) {
     ptrdiff_t tiles = (g->m + AMX_ROWS - 1) / AMX_ROWS;
     if (tiles > 1 && g->lines == 1) tiles += tiles % 2;
@@ -288,7 +289,8 @@ INLINE void gemm_amx(const fo_dtype type, const fo_qgemm_args *g, ptrdiff_t grou
     for (; c.j < g->n; c.j = c.end) {
         c.end = g->n - c.j < width ? g->n : c.j + width;
         c.ahead = g->b + c.end * of_column;
-        c.lines = pairs > 1 && c.end < g->n ? 4 * AMX_COLUMNS * groups / AMX_LINE / pairs + 1 : 0;
+        c.known = g->b + (g->n - c.end < width ? g->n : c.end + width) * of_column;
+        c.fetched = pairs > 1 ? (4 * AMX_COLUMNS * groups / AMX_LINE + pairs - 1) / pairs : 0;
         for (ptrdiff_t pair = 0; pair < pairs; pair++)
             for (ptrdiff_t block = 0; block < blocks; block++)
                 amx_panels(type, &c, pair, steps * block / blocks, steps * (block + 1) / blocks);

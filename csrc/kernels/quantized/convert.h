@@ -99,7 +99,7 @@ static void narrow(ptrdiff_t n, const float *restrict x, uint16_t *restrict y) {
 }
 
 #if DOTS_BF16
-/* The same by the instruction, two to four times as fast. Denormals become zeros, as products count them. */
+/* The same by the instruction. Denormals become zeros, as products count them. */
 static void narrow_bf16(ptrdiff_t n, const float *x, uint16_t *y) {
     for (; n >= VL; n -= VL, x += VL, y += VL) v_store_bf16(y, v_load(x));
     if (n) eb_store_bf16(y, v_load_tail(x, n), n);

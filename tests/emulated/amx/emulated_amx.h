@@ -35,21 +35,31 @@ static inline float e_bf16(const uint8_t *p) {
     return v;
 }
 
-/* A group's products of one sum: four of bytes, or two of bfloat16, each added by itself. */
-static inline void e_group(int bf16, uint8_t *sum, const uint8_t *a, const uint8_t *b) {
+/* The products of a row of A and a column of B of bytes, added to a sum. */
+static inline void e_bytes(int groups, uint8_t *sum, const uint8_t *a, const uint8_t (*b)[E_BYTES], int j) {
     int32_t s;
-    float f;
-    memcpy(&s, sum, sizeof s), memcpy(&f, sum, sizeof f);
-    for (int i = 0; !bf16 && i < 4; i++) s += (int)a[i] * (int8_t)b[i];
-    for (int i = 0; bf16 && i < 2; i++) f += e_bf16(a + 2 * i) * e_bf16(b + 2 * i);
-    bf16 ? memcpy(sum, &f, sizeof f) : memcpy(sum, &s, sizeof s);
+    memcpy(&s, sum, sizeof s);
+    for (int g = 0; g < groups; g++)
+        for (int i = 0; i < 4; i++) s += (int)a[4 * g + i] * (int8_t)b[g][4 * j + i];
+    memcpy(sum, &s, sizeof s);
+}
+
+/* The same of bfloat16: even and odd elements have a sum each, which are added to it in the end. */
+static inline void e_pairs(int groups, uint8_t *sum, const uint8_t *a, const uint8_t (*b)[E_BYTES], int j) {
+    float s, halves[2] = {0};
+    memcpy(&s, sum, sizeof s);
+    for (int g = 0; g < groups; g++)
+        for (int i = 0; i < 2; i++) halves[i] += e_bf16(a + 4 * g + 2 * i) * e_bf16(b[g] + 4 * j + 2 * i);
+    s += halves[0] + halves[1];
+    memcpy(sum, &s, sizeof s);
 }
 
 static inline void e_dot(int bf16, int sums, int a, int b) {
+    const int groups = e_tiles.bytes[a] / 4;
     for (int i = 0; i < e_tiles.rows[sums]; i++)
-        for (int g = 0; g < e_tiles.bytes[a] / 4; g++)
-            for (int j = 0; j < e_tiles.bytes[sums] / 4; j++)
-                e_group(bf16, e_tiles.data[sums][i] + 4 * j, e_tiles.data[a][i] + 4 * g, e_tiles.data[b][g] + 4 * j);
+        for (int j = 0; j < e_tiles.bytes[sums] / 4; j++)
+            (bf16 ? e_pairs : e_bytes)(groups, e_tiles.data[sums][i] + 4 * j, e_tiles.data[a][i],
+                                       (const uint8_t (*)[E_BYTES])e_tiles.data[b], j);
 }
 
 #define AMX_CONFIGURE(shapes) e_configure((shapes).rows, (shapes).bytes)
