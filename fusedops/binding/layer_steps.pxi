@@ -113,7 +113,7 @@ cdef int fill_grouped_matmul(Program p, fo_step *s, tensor *t, tuple o) except -
     check_axes(y, 2, "y")
     if x.shape[1] != w.shape[1] or y.shape[0] != x.shape[0] or y.shape[1] != w.shape[2]:
         raise ValueError(f"x {shape_text(x)}, w {shape_text(w)} and y {shape_text(y)} form no product")
-    if t[2].nd != 1 or t[2].shape[0] != w.shape[0] or neighbour_distance(t + 2, 0) != 1:
+    if t[2].nd != 1 or t[2].shape[0] != w.shape[0] or (w.shape[0] > 1 and neighbour_distance(t + 2, 0) != 1):
         raise ValueError(f"ends {shape_text(t + 2)} must be contiguous, one for each matrix of w {shape_text(w)}")
     g.m, g.n, g.k, g.ym, g.yn = y.shape[0], y.shape[1], x.shape[1], y.stride[0], 1
     g.am, g.ak, g.bk, g.bn = x.stride[0], 1 if g.k == 1 else x.stride[1], w.stride[1], w.stride[2]

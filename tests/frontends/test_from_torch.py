@@ -685,7 +685,8 @@ def test_a_size_that_the_module_fixes(function, shape):
         net(np.ones((5, 6), np.float32))
 
 
-def test_a_length_beyond_which_the_module_makes_a_larger_table():
+@pytest.mark.parametrize("length", [5, 20])
+def test_a_length_beyond_which_the_module_makes_a_larger_table(length):
     """The network has the table that the module began with: it refuses longer inputs rather than compute another
     thing."""
 
@@ -694,10 +695,16 @@ def test_a_length_beyond_which_the_module_makes_a_larger_table():
         return x + (table[:n] if n <= 20 else randn(40, 6)[:n])
 
     table = randn(20, 6)
-    net = loads(Called(positions), randn(2, 5, 6), dynamic_shapes=({1: "n"},))
+    net = loads(Called(positions), randn(2, length, 6), dynamic_shapes=({1: "n"},))
     assert net(np.ones((2, 20, 6), np.float32)).shape == (2, 20, 6)
     with pytest.raises(ValueError):
         net(np.ones((2, 21, 6), np.float32))
+
+
+def test_what_is_traced_is_compared_below_the_lengths_that_export_takes_for_granted():
+    module = Called(lambda x: x.roll(1, 1) if x.shape[1] >= 4 else x * 1)
+    with pytest.raises(ValueError, match=r"\(2, 3, 6\)"):
+        fo.from_torch(module, randn(2, 5, 6), dynamic_shapes=({1: "n"},))
 
 
 def test_a_fixed_size_that_was_to_be_open():

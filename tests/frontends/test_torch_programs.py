@@ -251,6 +251,7 @@ def test_a_slice_between_computed_bounds():
     assert net(randn(2, 4, 4).numpy()).shape == (2, 8)
 
 
+@pytest.mark.skipif(not hasattr(F, "grouped_mm"), reason="this PyTorch has no grouped_mm")
 def test_products_of_groups():
     """The rows of each expert by its matrix, as mixtures of experts have them; one expert has no rows."""
 
@@ -262,6 +263,46 @@ def test_products_of_groups():
     net = fo.from_torch(Module(experts), (randn(9, 8), number))
     y = net(randn(9, 8).numpy(), np.array([1] * 9))
     np.testing.assert_allclose(y, randn(9, 8) @ matrices[1], rtol=0.02, atol=0.1)
+
+
+@pytest.mark.parametrize("bins, low, high", [(6, 0.1, 0.7), (3, -1.0, 2.0), (100, 0.25, 7.0)])
+def test_a_histogram_of_edges(bins, low, high):
+    """And their neighbours, what is outside, and what is no number."""
+    edges = np.linspace(low, high, bins + 1).astype("f")
+    x = np.concatenate([edges, np.nextafter(edges, np.float32(-9)), np.nextafter(edges, np.float32(9))])
+    x = np.concatenate([x, np.float32([np.nan, np.inf, -np.inf, low - 1, high + 1])])
+    net = fo.from_torch(Module(lambda layer, x: torch.histc(x, bins, low, high)), torch.zeros(len(x)))
+    np.testing.assert_array_equal(net(x), torch.histc(torch.from_numpy(x), bins, low, high))
+
+
+def test_numbers_of_bfloat16_are_rounded():
+    def numbers(layer, x):
+        steps = torch.arange(x.shape[0], dtype=torch.bfloat16).float()
+        return steps, torch.full_like(x, 0.3, dtype=torch.bfloat16).float()
+
+    net = fo.from_torch(Module(numbers), randn(300))
+    for y, expected in zip(net(np.zeros(400, np.float32)), numbers(None, torch.zeros(400)), strict=True):
+        np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize(
+    "function, words",
+    [
+        (lambda x: torch.histc(x, 4), "give min and max"),
+        (lambda x: x.index_put((x > 0,), torch.tensor(1.0), accumulate=True), "a mask or several axes"),
+        (lambda x: (x > 0).scatter_reduce(0, (x > 9).long(), x > 1, "amax", include_self=False), "of bools"),
+        (lambda x: x.long().scatter_reduce(0, (x > 9).long(), x.long(), "mean"), "mean of integers"),
+    ],
+)
+def test_forms_without_a_reader(function, words):
+    with pytest.raises(ValueError, match=words):
+        fo.from_torch(Module(lambda layer, x: function(x)), randn(4, 3))
+
+
+def test_a_branch_by_a_size():
+    module = Module(lambda layer, x: torch.cond(x.shape[0] > 3, torch.sin, torch.cos, (x,)))
+    with pytest.raises(ValueError, match="by a size"):
+        fo.from_torch(module, randn(4, 3), dynamic_shapes=({0: "n"},))
 
 
 def test_a_cast_to_halves_rounds():

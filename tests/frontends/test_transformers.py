@@ -131,6 +131,7 @@ def follows(net, module, lowered):
 @pytest.mark.parametrize("kind", EXPERTS)
 def test_mixture_of_experts(kind, lowered):
     """Torch's exporters to ONNX do not have the products of the experts: from the program itself."""
+    pytest.importorskip("transformers.integrations.moe", reason="transformers has no products of experts")
     torch.manual_seed(0)
     module = Decoder(kind).eval()
     heads, size = module.cache

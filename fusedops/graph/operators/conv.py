@@ -142,8 +142,8 @@ def _comes_in_planes(p: LoweringContext, value):
 
 def _stays_in_planes(p: LoweringContext, node):
     """Whether the result of an image in planes is one of the network that nothing reads, or all that reads it is a 1x1
-    convolution that makes one: to turn a small network's image to channels last and back would take longer than its
-    layers."""
+    convolution that makes one, of which the same is asked, once: to turn a small network's image to channels last and
+    back would take longer than its layers."""
     readers = p.graph.consumers().get(node.output, [])
     if node.residual or not readers or node.output in p.targets:
         return not node.residual and not readers

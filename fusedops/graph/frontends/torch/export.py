@@ -44,11 +44,14 @@ def read_torch(module, example_inputs, dynamic_shapes, build):
     with _LOCK, _as_for_inference(torch, module), progress("from_torch") as says:
         says("the module computes the example")
         names, expected = _results(torch, module, example)
-        reasons = []
+        reasons, outside = [], []
         for read in (_exported_doubled, _exported, _fixed, _traced):
             try:
                 says("torch traces the module" if read is _traced else "torch exports the module")
                 candidate = read(torch, module, example)
+                outside += candidate.beyond
+                if candidate.program is None:  # what is traced does not know what export took for granted
+                    candidate = candidate._replace(beyond=outside)
                 says("network and module are compared")
                 found = _tried(candidate, module, example, build, names, expected)
             except Unsupported as e:
@@ -248,18 +251,22 @@ def _program(torch, exported, names):
 
 
 def _other_sizes(program, sizes, ranges):
-    """([shapes of the inputs that differ from the example's where sizes are open: each one more, each one, the next of
-    those that export says are multiples], [those just outside the range that export takes for granted])."""
+    """Shapes of the inputs that differ from the example's where sizes are open: each one more, each one, the next of
+    those that export says are multiples, those just outside the ranges that export takes for granted; as ([within all
+    ranges], [outside])."""
     pairs = [zip(value, shape, strict=True) for value, shape in zip(program.opened, sizes, strict=True)]
     example = {e: n for pair in pairs for e, n in pair if e is not None}
     if not example:
         return [], []
-    inside, beyond = [{e: n + 1 for e, n in example.items()}, dict.fromkeys(example, 1)], []
+    chosen = [{e: n + 1 for e, n in example.items()}, dict.fromkeys(example, 1)]
     if any(not e.is_Symbol for e in example):
-        inside.append({e: 2 * n for e, n in example.items()})
+        chosen.append({e: 2 * n for e, n in example.items()})
     for s in example.keys() & ranges.keys():
-        beyond += [example | {s: int(ranges[s].lower) - 1}] if ranges[s].lower > 2 else []
-        beyond += [example | {s: int(ranges[s].upper) + 1}] if ranges[s].upper < MOST else []
+        chosen += [example | {s: int(ranges[s].lower) - 1}] if ranges[s].lower > 2 else []
+        chosen += [example | {s: int(ranges[s].upper) + 1}] if ranges[s].upper < MOST else []
+
+    def is_outside(new):
+        return any(n > ranges[e].upper or 2 < ranges[e].lower > n for e, n in new.items() if e in ranges)
 
     def shape(of, value, new):
         return tuple(n if e is None else new[e] for n, e in zip(of, value, strict=True))
@@ -267,7 +274,7 @@ def _other_sizes(program, sizes, ranges):
     def shapes(each):
         return [[shape(s, v, new) for s, v in zip(sizes, program.opened, strict=True)] for new in each]
 
-    return shapes(inside), shapes(beyond)
+    return shapes(e for e in chosen if not is_outside(e)), shapes(filter(is_outside, chosen))
 
 
 # ---- the tracing exporter

@@ -255,6 +255,8 @@ class FxReader(GraphBuilder):
             return control_flow_ops.READERS[target.__name__](self, made, *args)
         if isinstance(made, (int, float, bool)):
             return made
+        if isinstance(made, self.torch.SymBool):
+            return None  # torch.cond says that it takes none
         op = _ARITHMETIC.get(getattr(target, "__name__", str(target)))
         if op is None:
             raise Unsupported(f"fusedops does not have torch's {getattr(target, '__name__', target)}{self.where()}")

@@ -81,14 +81,11 @@ def _scattered(p, x, dim, index, number, reduction="none"):
 def _neutral(p, reduction):
     """The number that a reduction begins with."""
     dtype = p.made.dtype
-    least, largest = (
-        (-math.inf, math.inf)
-        if dtype.is_floating_point
-        else (
-            p.torch.iinfo(dtype).min,
-            p.torch.iinfo(dtype).max,
-        )
-    )
+    if dtype == p.torch.bool:
+        raise Unsupported("fusedops does not have scatter_reduce of bools without the elements that were there")
+    least, largest = -math.inf, math.inf
+    if not dtype.is_floating_point:
+        least, largest = p.torch.iinfo(dtype).min, p.torch.iinfo(dtype).max
     return {"add": 0, "mul": 1, "max": least, "min": largest}[reduction]
 
 
@@ -219,7 +216,7 @@ def _index_put(p, x, indices, values, accumulate=False):
 
 
 def _masked_put(p, x, indices, values, accumulate):
-    """x[mask] = a number, a row for all places or one for each."""
+    """x[mask] = a number, a row for all places or one for each; of too many rows, which torch refuses, the first."""
     if len(indices) != 1 or indices[0] is None or accumulate:
         raise Unsupported("fusedops does not have an assignment to elements that a mask or several axes select")
     mask, values = indices[0], p.cast(values, p.made.dtype)

@@ -154,12 +154,19 @@ def _histogram(p, x, bins=100, min=0, max=0):
     """How many elements are in each of as many bins; the last one has its upper end, too."""
     if min == max:
         raise Unsupported("fusedops does not have histc between the least and the largest value: give min and max")
+    dtype = p.constant_type(p.made.dtype)
+    low, high = np.array(min, dtype), np.array(max, dtype)
     x = p.op("Reshape", x, [-1])
-    bin = p.op("Floor", p.op("Mul", p.op("Sub", x, p.scalar(min, p.made)), p.scalar(bins / (max - min), p.made)))
-    bin = p.op("Min", bin, p.scalar(bins - 1, p.made))
-    bin = p.op("Where", p.op("Greater", x, p.scalar(max, p.made)), p.scalar(-1, p.made), bin)
-    each = p.op("Equal", p.op("Unsqueeze", bin, [1]), p.torch.arange(bins, dtype=p.made.dtype))
-    return p.op("ReduceSum", p.cast(FxValue(each, None, p.torch.bool), p.made.dtype), [0], keepdims=0)
+    bin = p.op("Mul", p.op("Sub", x, p.name(low)), p.name(np.array(bins, dtype)))  # rounded as torch rounds it
+    bin = p.op(
+        "Min", p.op("Floor", p.op("Div", bin, p.name(np.array(high - low, dtype)))), p.name(np.array(bins - 1, dtype))
+    )
+    inside = p.op("And", p.op("GreaterOrEqual", x, p.name(low)), p.op("LessOrEqual", x, p.name(high)))
+    bin = p.op("Where", inside, bin, p.name(np.array(bins, dtype)))  # NaN and what is outside behind the last
+    one = p.op("Expand", p.name(np.ones(1, dtype)), p.op("Shape", x))
+    none = p.name(np.zeros(bins + 1, dtype))
+    counts = p.op("ScatterElements", none, p.op("Cast", bin, to=7), one, axis=0, reduction="add")
+    return p.op("Slice", counts, [0], [bins], [0])
 
 
 READERS = {
