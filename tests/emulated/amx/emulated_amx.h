@@ -46,11 +46,11 @@ static inline void e_bytes(int groups, uint8_t *sum, const uint8_t *a, const uin
 
 /* The same of bfloat16: even and odd elements have a sum each, which are added to it in the end. */
 static inline void e_pairs(int groups, uint8_t *sum, const uint8_t *a, const uint8_t (*b)[E_BYTES], int j) {
-    float s, halves[2] = {0};
+    float s, parts[2] = {0};
     memcpy(&s, sum, sizeof s);
     for (int g = 0; g < groups; g++)
-        for (int i = 0; i < 2; i++) halves[i] += e_bf16(a + 4 * g + 2 * i) * e_bf16(b[g] + 4 * j + 2 * i);
-    s += halves[0] + halves[1];
+        for (int i = 0; i < 2; i++) parts[i] += e_bf16(a + 4 * g + 2 * i) * e_bf16(b[g] + 4 * j + 2 * i);
+    s += parts[0] + parts[1];
     memcpy(sum, &s, sizeof s);
 }
 
