@@ -68,7 +68,7 @@ fo_status fo_rounded_prepare(fo_prepared_conv2d *call) {
     return FO_OK;
 }
 
-/* n elements that become floats: bfloat16, or floats that are rounded, which may stand there already. */
+/* n elements that become floats: bfloat16, or floats that are rounded, in memory that may be theirs. */
 typedef struct {
     const fo_qkernels *kn;
     fo_dtype type;

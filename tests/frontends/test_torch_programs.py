@@ -194,7 +194,7 @@ FUNCTIONS = {
     "differences of bools": lambda x: torch.diff(x > 0, dim=1),
     "a histogram": lambda x: torch.histc(x, 5, -1.0, 1.5),
     "a histogram of its ends": lambda x: torch.histc(x.round().clamp(-1, 3), 3, -1, 2),
-    "elements in the places of a mask": lambda x: x.masked_scatter(x > 0.2, x.flip(1) * 2),
+    "elements where a mask is true": lambda x: x.masked_scatter(x > 0.2, x.flip(1) * 2),
     "a number, a row and rows where a mask is": lambda x: (
         x.index_put((x > 0,), torch.tensor(5.0)),
         x.index_put((x[..., 0] > 0,), torch.arange(5.0)),
@@ -212,7 +212,7 @@ FUNCTIONS = {
         for how in ("sum", "prod", "amax", "amin", "mean")
         for both in (True, False)
     },
-    "rows in the places of a mask": lambda x: torch.zeros(4, 3, 5).masked_scatter(x[..., :1] > 0, x),
+    "rows where a mask is true": lambda x: torch.zeros(4, 3, 5).masked_scatter(x[..., :1] > 0, x),
     "places in computed rows": lambda x: torch.searchsorted(x.sort(-1)[0], x * 1.1, side="right"),
 }
 

@@ -211,7 +211,7 @@ INLINE const uint8_t *amx_tile_of(const amx_call *c, ptrdiff_t tile) {
     return c->g->a + rows.line * c->g->a_line + rows.i * c->g->lda;
 }
 
-/* A tile from where p says that a step of it lies, row by row. */
+/* The steps of a tile, row by row: `a` is the first one. */
 INLINE void amx_copy(const amx_pair *p, const uint8_t *a, uint8_t *to) {
     for (ptrdiff_t r = 0; r < p->rows; r++, a += p->lda, to += QUADS) {
         const uint8_t *row = a;
@@ -222,7 +222,7 @@ INLINE void amx_copy(const amx_pair *p, const uint8_t *a, uint8_t *to) {
     }
 }
 
-/* Steps `from` to `end` of a pair of A, as it lies, or copied where several panels read it. */
+/* Steps `from` to `end` of a pair of A, in its own memory, or copied where several panels read it. */
 INLINE amx_pair amx_pair_of(amx_call *c, ptrdiff_t pair, ptrdiff_t from, ptrdiff_t end) {
     const fo_qgemm_args *g = c->g;
     const ptrdiff_t in_segment = g->k / c->groups, at = from % in_segment * c->groups;

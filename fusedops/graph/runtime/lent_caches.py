@@ -1,4 +1,4 @@
-"""Calls whose caches lie in memory of the caller: each is an output that is given as the array which its input begins,
+"""Calls whose caches are in memory of the caller: each is an output that is given as the array which its input begins,
 with rows behind it. The new rows are written there, and nothing is copied."""
 
 import numpy as np
@@ -9,17 +9,17 @@ from .arguments import check_shape, checked, with_inputs
 
 class LentCaches:
     """The caches of a session's graph, where callers lend memory for them. The session that keeps them is made for the
-    first call whose caches lie so."""
+    first such call."""
 
     def __init__(self, caches):
         self._caches, self._keeping = caches, None
 
     def run(self, session, arrays, given, executed):
-        """The results of a call of the session, in the arrays that are given; None where its caches do not lie so.
+        """The results of a call of the session, in the arrays that are given; None where it lends no memory for caches.
         `executed` runs a plan."""
         caches, inputs = self._caches, session.graph.inputs
         room = _room_of(inputs, caches, arrays, given) if caches and len(arrays) == len(inputs) else None
-        slots = None if room is None else _apart(session, caches, arrays, given)
+        slots = None if room is None else _separate(session, caches, arrays, given)
         if slots is None:
             return None
         self._keeping = self._keeping or session.keeping(caches)
@@ -46,8 +46,8 @@ def _room_of(inputs, caches, arrays, given):
     return rooms.pop() if len(rooms) == 1 else None
 
 
-def _apart(session, caches, arrays, given):
-    """The inputs of a call, checked, or None where other arrays may lie in the memory of caches."""
+def _separate(session, caches, arrays, given):
+    """The inputs of a call, checked, or None where other arrays may share the memory of caches."""
     read, written = {c.input for c in caches}, {c.output for c in caches}
     pairs = enumerate(with_inputs(session.graph.inputs, arrays))
     slots = [arrays[i] if i in read else checked(x, v, session.inner) for i, (x, v) in pairs]

@@ -328,7 +328,7 @@ class FxReader(GraphBuilder):
         return self.name(np.array(number, self.constant_type(like.dtype)))
 
     def constant_type(self, dtype, what="a number"):
-        """That of constants of a type of torch's: bfloat16 stands in the graph as float32."""
+        """That of constants of a type of torch's: bfloat16 is float32 in the graph."""
         return np.dtype(np.float32) if dtype == self.torch.bfloat16 else self.numpy_type(dtype, what)
 
     def size(self, n):

@@ -178,8 +178,8 @@ def _masked_scatter(p, x, mask, source):
 
 
 def _in_order(p, mask, rows, shape):
-    """Rows in the places where a mask is true, in their order: the number of true places up to one is that of its row,
-    behind one of zeros, which is in all other places."""
+    """Rows where a mask is true, in their order: the count of true elements up to one is the number of its row, behind
+    one of zeros, which is where the mask is false."""
     mask = p.cast(mask, p.torch.int64)
     count = p.op("CumSum", p.op("Reshape", mask, [-1]), p.number(0, np.int64))
     zeros = p.op("Expand", p.scalar(0, rows), p.shape([1, *rows.shape[1:]]))
@@ -216,7 +216,8 @@ def _index_put(p, x, indices, values, accumulate=False):
 
 
 def _masked_put(p, x, indices, values, accumulate):
-    """x[mask] = a number, a row for all places or one for each; of too many rows, which torch refuses, the first."""
+    """x[mask] = a number, one row for all true elements or one for each; of too many rows, which
+    torch refuses, the first ones."""
     if len(indices) != 1 or indices[0] is None or accumulate:
         raise Unsupported("fusedops does not have an assignment to elements that a mask or several axes select")
     mask, values = indices[0], p.cast(values, p.made.dtype)
