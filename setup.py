@@ -1,40 +1,52 @@
-"""Builds the C kernels, one static library for each instruction set, and the Cython binding around them.
+"""Builds the extension: the C kernels, once for each instruction set, and the Cython binding around them.
 
 csrc/kernels/*.c is compiled once for each instruction set, everything else for the baseline processor, so that the
 module loads on any machine of its architecture; which set runs is decided at run time (csrc/machine/isa.c). The sets
-are those of the processor that is built for, which need not be the one that builds. FUSEDOPS_OPENMP=0 builds without
-threads: the default on macOS, whose compiler comes without OpenMP; with Homebrew's, FUSEDOPS_OPENMP=1 CPPFLAGS=-I$(brew
---prefix libomp)/include LDFLAGS=-L$(brew --prefix libomp)/lib pip install . FUSEDOPS_SANITIZE=address,undefined with
-the checks of these sanitizers (.ci/sanitize). FUSEDOPS_TRACE=1 for tests, which then know the kernel variants that ran
-(csrc/runtime/trace.c). Objects of one kind of build are not those of another: each in a copy of its own.
+are those of the processor that is built for, which need not be the one that builds.
+
+Objects are kept in build/objects, a folder for each compiler and set of flags, and compiled again when what they were
+made of has changed: a second build of one checkout, editable, wheel or in place, calls no compiler.
+
+FUSEDOPS_OPENMP=0 builds without threads: the default on macOS, whose compiler comes without OpenMP; with Homebrew's,
+FUSEDOPS_OPENMP=1 CPPFLAGS=-I$(brew --prefix libomp)/include LDFLAGS=-L$(brew --prefix libomp)/lib pip install .
+FUSEDOPS_SANITIZE=address,undefined builds with the checks of these sanitizers (.ci/sanitize). FUSEDOPS_TRACE=1 builds
+for tests, which then know the kernel variants that ran (csrc/runtime/trace.c).
 """
 
+import hashlib
+import json
 import os
 import platform
 import re
+import shlex
+import shutil
+import subprocess
 import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
+from functools import cache
 from glob import glob
 from pathlib import Path
 
+import Cython
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
-from setuptools.command.build_clib import build_clib
 from setuptools.command.build_ext import build_ext
+
+MACOS = sys.platform == "darwin"
+
+# ---- what is compiled, and how ---------------------------------------------------------------------------------------
 
 # Of two copies of one transform GCC 12 gave one other bits when it made vectors of the double products by which plain C
 # replaces an FMA. Small code: half a megabyte less, one to three percent of the time.
 SCALAR = ["-Os", "-fno-tree-slp-vectorize"]
 X86_SETS = {"scalar": SCALAR, "avx2": ["-mavx2", "-mfma", "-mf16c"], "avx512": ["-mavx512f", "-mavx512bw", "-mfma"]}
 ARM_SETS = {"scalar": SCALAR, "neon": []}
-MACOS = sys.platform == "darwin"
 
 
 def target():
-    """The processor that is built for."""
+    """Returns the processor that is built for."""
     if MACOS:  # its Python may be one for two processors; a build is for one, by default this machine's
         return " ".join(re.findall(r"-arch (\w+)", os.environ.setdefault("ARCHFLAGS", f"-arch {platform.machine()}")))
     return sysconfig.get_platform().split("-")[-1]
@@ -66,7 +78,7 @@ if os.environ.get("FUSEDOPS_EMULATE_AVX512"):
     WITHOUT = ["-DFO_EMULATED"]
 # kernels of tiles (AMX) on a processor with AVX512_BF16 that has none: for their results, not for time
 TILES = ["-DFO_EMULATED_AMX", "-Itests/emulated/amx"] if os.environ.get("FUSEDOPS_EMULATE_AMX") else []
-# AVX-512's shuffles take constants, which the optimiser finds at -O3 alone; the algorithms are those of AVX2
+# AVX-512's shuffles take constants, which the optimizer finds at -O3 alone; the algorithms are those of AVX2
 if SANITIZE and SETS is X86_SETS:
     del SETS["avx512"]
     WITHOUT = ["-DFO_WITHOUT_AVX512"]
@@ -87,7 +99,8 @@ CFLAGS = [
     *SANITIZE,
     *TRACE,
 ]
-# Kernels of bytes once more, with the processor's int8 dot product.
+CYTHON_FLAGS = ["-O1", "-g0", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables", *SANITIZE]
+# Kernels of int8 once more, with the processor's int8 dot product.
 WITH_DOTS = {
     "avx2": ("avx2vnni", "-mavxvnni"),
     "avx512": ("avx512vnni", "-mavx512vnni"),
@@ -98,62 +111,154 @@ DOTS = {
     for isa, flags in SETS.items()
     if isa in WITH_DOTS and "-DFO_EMULATED" not in flags
 }
-# As the linker needs them: each before what it calls.
-UNITS = [
-    "table",
-    "gemm",
-    "strassen_sums",
-    "winograd_transforms",
-    "rnn",
-    "depthwise_passes",
-    "passes",
-    "quantized",
-    "epilogue",
-]
-HEADERS = sorted(glob("csrc/**/*.h", recursive=True))
+KERNELS = sorted(glob("csrc/kernels/*.c"))
+# Loops over memory, not over registers: what -O3 adds are copies of them, which gained under 3 % and took the compiler
+# as long again.
+LESS = {
+    f"csrc/kernels/{unit}.c": [
+        "-O2",
+        "-fpeel-loops",
+        "-funswitch-loops",
+        "-ftree-vectorize",
+        "-fvect-cost-model=dynamic",
+    ]
+    for unit in ("epilogue", "passes", "winograd_transforms")
+}
 
 
-def library(name, sources, flags):
-    return "fusedops_" + name, {"sources": sources, "cflags": CFLAGS + flags, "obj_deps": {"": HEADERS}}
-
-
-def kernels(isa, flags, units):
-    """A library for each unit, so that they are compiled side by side."""
+def units():
+    """Returns (kind, flags, source) of each C source, those that take longest first."""
+    kernels = [(isa, flags, source) for isa, flags in reversed(SETS.items()) for source in KERNELS]
+    kernels += [(isa, flags, "csrc/kernels/quantized.c") for isa, flags in DOTS.items()]
+    others = sorted(set(glob("csrc/**/*.c", recursive=True)) - set(KERNELS))
     return [
-        library(f"{isa}_{unit}", [f"csrc/kernels/{unit}.c"], [*flags, *POINTERS, f"-DFO_ISA={isa}"]) for unit in units
+        *(
+            (isa, [*CFLAGS, *LESS.get(source, ()), *flags, *SANITIZE, *POINTERS, f"-DFO_ISA={isa}"], source)
+            for isa, flags, source in kernels
+        ),
+        *(("base", CFLAGS + OPENMP + WITHOUT, source) for source in others),
     ]
 
 
-class BuildClib(build_clib):
-    """Builds the libraries side by side, objects of each in a folder of its own."""
+# ---- objects that are kept -------------------------------------------------------------------------------------------
 
-    def build_libraries(self, libraries):
-        def build(one):
-            builder = copy(self)
-            builder.build_temp = os.path.join(self.build_temp, one[0])
-            archive = os.path.join(self.build_clib, f"lib{one[0]}.a")
-            if os.path.exists(archive):
-                os.remove(archive)  # or it would keep the objects of sources that are gone
-            build_clib.build_libraries(builder, [one])
+OBJECTS = Path("build/objects")
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(build, reversed(libraries)))
+
+def digest(data):
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+@cache
+def content(path):
+    """Returns the digest of a file, or None where there is none."""
+    return digest(Path(path).read_bytes()) if os.path.exists(path) else None
+
+
+def kept(path, make):
+    """Returns `path`, which make() has made and tells what of, unless all of that is as it was."""
+    stamp = path.with_name(path.name + ".json")
+    try:
+        made_of = json.loads(stamp.read_text())["made_of"]
+    except (FileNotFoundError, ValueError):
+        made_of = {}
+    if not made_of or not path.exists() or any(content(name) != text for name, text in made_of.items()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stamp.unlink(missing_ok=True)
+        sources, seconds = make()
+        stamp.write_text(json.dumps({"seconds": seconds, "made_of": {name: content(name) for name in sources}}))
+    return path
+
+
+def compiler_identity(command):
+    """Tells one compiler from another without calling it: words, and size and time of the programs that they name."""
+    programs = [os.stat(found) for word in command if not word.startswith("-") and (found := shutil.which(word))]
+    return repr((command, [(p.st_size, p.st_mtime_ns) for p in programs]))
+
+
+def compiled(kind, command, source, headers=()):
+    """Returns the object of a source, compiled if it has to be. `headers`: folders that do not tell objects apart."""
+    folder = OBJECTS / f"{kind}-{digest(compiler_identity(command).encode())}"
+    path = (folder / source).with_suffix(".o")
+    rule = path.with_suffix(".d")
+
+    def make():
+        words = [
+            *command,
+            *(f"-I{folder}" for folder in headers),
+            "-MMD",
+            "-MF",
+            str(rule),
+            "-c",
+            source,
+            "-o",
+            str(path),
+        ]
+        process = subprocess.Popen(words)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            sys.exit(f"This failed: {shlex.join(words)}")
+        named = rule.read_text().replace("\\\n", " ").split(":", 1)[1].split()
+        # what is outside the checkout is the compiler's, Python's or NumPy's, whose versions the folder's name knows
+        return [name for name in named if not os.path.isabs(name)], usage.ru_utime + usage.ru_stime
+
+    return kept(path, make)
+
+
+def cython_source(core):
+    """Returns the C source of the binding."""
+    declarations = Path("fusedops/_steps.pxi")
+    if not declarations.exists() or declarations.read_text() != step_declarations():
+        declarations.write_text(step_declarations())
+    folder = OBJECTS / f"cython-{Cython.__version__}"
+    path = folder / "fusedops/_core.c"
+
+    def make():
+        cythonize([core], language_level=3, build_dir=str(folder), force=True)
+        return [name for end in ("pyx", "pxd", "pxi") for name in glob(f"fusedops/**/*.{end}", recursive=True)], 0
+
+    return str(kept(path, make))
 
 
 class BuildExt(build_ext):
-    """Builds the static libraries first, also for an in-place or editable build."""
+    """Compiles what has changed, side by side, and links it."""
 
-    def run(self):
-        self.run_command("build_clib")
-        archives = glob(os.path.join(self.get_finalized_command("build_clib").build_clib, "*.a"))
-        for extension in self.extensions:
-            extension.depends += archives  # or a changed kernel would not be linked again
-        super().run()
+    def build_extensions(self):
+        (core,) = self.extensions
+        compiler = list(self.compiler.compiler_so)
+        python = [f"-D{name}={value}" for name, value in core.define_macros] + [
+            f"-I{name}" for name in self.include_dirs
+        ]
+
+        def binding():
+            words = [*compiler, *python, *CYTHON_FLAGS, "-Icsrc"]
+            kind = f"binding-numpy-{numpy.__version__}"
+            return compiled(kind, words, cython_source(core), [numpy.get_include()])
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            jobs = [pool.submit(binding)]
+            jobs += [pool.submit(compiled, kind, [*compiler, *flags], source) for kind, flags, source in units()]
+            objects = [str(job.result()) for job in jobs]
+        (OBJECTS / "last_build").write_text("\n".join(objects))  # .ci/measures
+
+        linker = compiler_identity([*self.compiler.linker_so, *LINK_OPENMP, *SANITIZE, *objects])
+        module = OBJECTS / f"module-{digest(linker.encode())}" / self.get_ext_filename(core.name)
+
+        def link():
+            self.compiler.link_shared_object(
+                objects, str(module), libraries=["m"], extra_postargs=LINK_OPENMP + SANITIZE
+            )
+            return objects, 0
+
+        wanted = self.get_ext_fullpath(core.name)
+        self.mkpath(os.path.dirname(wanted))
+        self.copy_file(str(kept(module, link)), wanted)
 
 
 def step_declarations():
-    """Cython's declarations of the steps of networks, from the C text: structs fo_X_args without their arrays, the
-    functions that take them alone, and what FO_EACH_STEP lists."""
+    """Returns Cython's declarations of the steps of networks, made of the C text: structs fo_X_args without their
+    arrays, the functions that take them alone, and what FO_EACH_STEP lists."""
 
     def fields(body):
         for declaration in filter(None, map(str.strip, body.split(";"))):
@@ -174,33 +279,36 @@ def step_declarations():
     return "\n".join(lines).replace(" from\n", ' from_ "from"\n') + "\n"
 
 
-declarations = Path("fusedops/_steps.pxi")
-if not declarations.exists() or declarations.read_text() != step_declarations():
-    declarations.write_text(step_declarations())
+# ---- the build -------------------------------------------------------------------------------------------------------
+
+
+def missing_tool():
+    """Says what a build lacks, or returns None."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    if not shutil.which(compiler):
+        lacks = f"a C compiler, and there is no {compiler}"
+    elif not Path(sysconfig.get_path("include"), "Python.h").exists():
+        lacks = f"Python's headers, and there is no {sysconfig.get_path('include')}/Python.h"
+    else:
+        return None
+    return (
+        f"fusedops is built from source by {lacks}. Debian, Ubuntu: apt install gcc python3-dev. Fedora: dnf install gcc "
+        "python3-devel. macOS: xcode-select --install. Or install a wheel that was built elsewhere."
+    )
+
+
+# before setuptools prints every file that it copies
+if {"build", "build_ext", "bdist_wheel", "editable_wheel", "develop", "install"} & set(sys.argv) and missing_tool():
+    sys.exit(missing_tool())
 
 core = Extension(
     "fusedops._core",
     ["fusedops/_core.pyx"],
-    include_dirs=["csrc", numpy.get_include()],
-    depends=glob("csrc/*.h"),
     define_macros=[
         ("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"),
         # NumPy 1.26's; headers of 2.0 to 2.2 hide memory handlers without
         ("NPY_TARGET_VERSION", "NPY_1_25_API_VERSION"),
     ],
-    extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables", *SANITIZE],
-    extra_link_args=LINK_OPENMP + SANITIZE,
-    libraries=["m"],
 )
 
-setup(
-    ext_modules=cythonize([core], language_level=3),
-    libraries=[
-        library(
-            "base", sorted(set(glob("csrc/**/*.c", recursive=True)) - set(glob("csrc/kernels/*.c"))), OPENMP + WITHOUT
-        ),
-        *(one for isa, flags in SETS.items() for one in kernels(isa, flags, UNITS)),
-        *(one for isa, flags in DOTS.items() for one in kernels(isa, flags, ["quantized"])),
-    ],
-    cmdclass={"build_clib": BuildClib, "build_ext": BuildExt},
-)
+setup(ext_modules=[core], cmdclass={"build_ext": BuildExt})

@@ -35,7 +35,6 @@ FO_KERNEL(fo_depthwise, depthwise);
 FO_KERNEL(fo_depthwise_line, depthwise_line);
 FO_KERNEL(fo_pointwise, pointwise);
 FO_KERNEL(fo_elementwise, elementwise);
-FO_KERNEL(fo_map, map);
 FO_KERNEL(fo_argmax, argmax);
 FO_KERNEL(fo_pool_row, pool_row);
 FO_KERNEL(fo_pool_plane, pool_plane);
@@ -57,5 +56,13 @@ FO_KERNEL(fo_pad, pad);
 FO_KERNEL(fo_widen, widen);
 FO_KERNEL(fo_unpack, unpack);
 FO_KERNEL(fo_fold, fold);
+
+/* FO_MAPS: the set whose maps serve this one too. */
+#ifdef FO_MAPS
+#define FO_MAP FO_JOIN(fo_map, FO_MAPS)
+#else
+#define FO_MAP FO_NAME(fo_map)
+#endif
+extern __typeof__(*((fo_kernels *)0)->map) FO_MAP;
 
 #endif

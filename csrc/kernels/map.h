@@ -16,6 +16,7 @@ typedef double map_f64;
 /* ---- what a function is of elements u, v ------------------------------------------------------------------------- */
 
 INLINE map_i64 map_long(double x) { return x >= -0x1p63 && x < 0x1p63 ? (map_i64)x : INT64_MIN; }
+INLINE map_i32 map_int_f32(float x) { return fabsf(x) < 0x1p31f ? (map_i32)x : INT32_MIN; }
 INLINE map_i32 map_int(double x) { return x > -0x1p31 - 1 && x < 0x1p31 ? (map_i32)x : INT32_MIN; }
 /* Quotients are rounded towards zero, remainders have the sign of v; of v = 0 they are 0. */
 INLINE map_i64 map_quotient(map_i64 u, map_i64 v) { return v == 0 ? 0 : v == -1 ? (map_i64)(0 - (uint64_t)u) : u / v; }
@@ -58,6 +59,7 @@ INLINE map_f32 map_bfloat16(map_f32 u) {
 /* A loop over rows for each form of a row: all contiguous, one operand the same for all, any strides. n is a copy: a
  * store of bytes might change g->n, and there would be no vectors. Strides stay without, and so do wider elements to
  * bytes or back, but those of 4 bytes where all is contiguous: vectors of those took 0.4 MB of code. */
+#define MAP_NEAR(y, a) (sizeof(y) == sizeof(a) || (sizeof(a) > 1 && sizeof(y) > 1))
 #define MAP_ROW(u_at, v_at, y_at, value, vectors) \
     for (ptrdiff_t j = 0; j < n; j++) { \
         if (!(vectors)) __asm__ volatile(""); \
@@ -71,7 +73,7 @@ INLINE map_f32 map_bfloat16(map_f32 u) {
         typedef map_##type_y map_y; \
         typedef map_##type_a map_a; \
         typedef map_##type_b map_b; \
-        enum { NEAR = sizeof(map_a) == sizeof(map_y) || (sizeof(map_a) > 1 && sizeof(map_y) > 1) }; \
+        enum { NEAR = MAP_NEAR(map_y, map_a) }; \
         const ptrdiff_t sa = g->step[1], sb = g->step[2], sy = g->step[0], n = g->n; \
         for (ptrdiff_t i = 0; i < g->m; i++) { \
             map_y *restrict const y = (map_y *)g->at[0] + i * g->ld[0]; \
@@ -88,16 +90,33 @@ INLINE map_f32 map_bfloat16(map_f32 u) {
         } \
     }
 
+/* The same of one operand. */
+#define MAP_ONE(name, type_y, type_a, value) \
+    static void map_##name(const fo_map_rows *g) { \
+        typedef map_##type_y map_y; \
+        typedef map_##type_a map_a, map_b; \
+        enum { NEAR = MAP_NEAR(map_y, map_a) }; \
+        const ptrdiff_t sa = g->step[1], sy = g->step[0], n = g->n; \
+        for (ptrdiff_t i = 0; i < g->m; i++) { \
+            map_y *restrict const y = (map_y *)g->at[0] + i * g->ld[0]; \
+            const map_a *const a = (const map_a *)g->at[1] + i * g->ld[1], *const b = a; \
+            if (sy == 1 && sa == 1) \
+                MAP_ROW(j, j, j, value, NEAR || sizeof(map_a) + sizeof(map_y) == 5) \
+            else \
+                MAP_ROW(j * sa, j * sa, j * sy, value, false) \
+        } \
+    }
+
 typedef void map_fn(const fo_map_rows *);
 
 /* ---- casts ------------------------------------------------------------------------------------------------------- */
 
 #define MAP_CASTS_FROM(from, whole_long, whole_int) \
-    MAP(from##_f32, f32, from, from, u) MAP(from##_f64, f64, from, from, u) \
-    MAP(from##_i64, i64, from, from, whole_long) MAP(from##_i32, i32, from, from, whole_int) \
-    MAP(from##_i8, i8, from, from, whole_int) MAP(from##_u8, u8, from, from, whole_int) \
-    MAP(from##_bool, bool, from, from, u != 0)
-MAP_CASTS_FROM(f32, map_long((double)u), map_int((double)u))
+    MAP_ONE(from##_f32, f32, from, u) MAP_ONE(from##_f64, f64, from, u) \
+    MAP_ONE(from##_i64, i64, from, whole_long) MAP_ONE(from##_i32, i32, from, whole_int) \
+    MAP_ONE(from##_i8, i8, from, whole_int) MAP_ONE(from##_u8, u8, from, whole_int) \
+    MAP_ONE(from##_bool, bool, from, u != 0)
+MAP_CASTS_FROM(f32, map_long((double)u), map_int_f32(u))
 MAP_CASTS_FROM(f64, map_long(u), map_int(u))
 MAP_CASTS_FROM(i64, u, u)
 MAP_CASTS_FROM(i32, u, u)
@@ -130,15 +149,15 @@ static map_fn *const map_tests[][FO_DTYPES] = {MAP_TEST(equal), MAP_TEST(less), 
 MAP(logic_and, bool, u8, u8, (u != 0) & (v != 0))
 MAP(logic_or, bool, u8, u8, (u | v) != 0)
 MAP(logic_xor, bool, u8, u8, (u != 0) ^ (v != 0))
-MAP(logic_not, bool, u8, u8, !u)
+MAP_ONE(logic_not, bool, u8, !u)
 static map_fn *const map_logic[] = {map_logic_and, map_logic_or, map_logic_xor, map_logic_not};
 
 #define MAP_INTEGERS(t, unsigned_t) \
     MAP(add_##t, t, t, t, (unsigned_t)u + (unsigned_t)v) MAP(sub_##t, t, t, t, (unsigned_t)u - (unsigned_t)v) \
     MAP(mul_##t, t, t, t, (unsigned_t)u * (unsigned_t)v) MAP(div_##t, t, t, t, map_quotient(u, v)) \
     MAP(mod_##t, t, t, t, map_modulo(u, v)) MAP(max_##t, t, t, t, u > v ? u : v) MAP(min_##t, t, t, t, u < v ? u : v) \
-    MAP(neg_##t, t, t, t, 0 - (unsigned_t)u) MAP(abs_##t, t, t, t, u < 0 ? 0 - (unsigned_t)u : (unsigned_t)u) \
-    MAP(sign_##t, t, t, t, (u > 0) - (u < 0))
+    MAP_ONE(neg_##t, t, t, 0 - (unsigned_t)u) MAP_ONE(abs_##t, t, t, u < 0 ? 0 - (unsigned_t)u : (unsigned_t)u) \
+    MAP_ONE(sign_##t, t, t, (u > 0) - (u < 0))
 MAP_INTEGERS(i64, uint64_t)
 MAP_INTEGERS(i32, uint32_t)
 
@@ -149,12 +168,12 @@ static map_fn *const map_integers[][FO_MAP_FLOOR - FO_MAP_ADD] = {MAP_INTEGER(i6
 
 /* ---- floats to whole ones ---------------------------------------------------------------------------------------- */
 
-MAP(floor, f32, f32, f32, floorf(u))
-MAP(ceil, f32, f32, f32, ceilf(u))
-MAP(round, f32, f32, f32, rintf(u))
-MAP(sign_f32, f32, f32, f32, map_sign(u))
-MAP(to_float16, f32, f32, f32, map_float16(u))
-MAP(to_bfloat16, f32, f32, f32, map_bfloat16(u))
+MAP_ONE(floor, f32, f32, floorf(u))
+MAP_ONE(ceil, f32, f32, ceilf(u))
+MAP_ONE(round, f32, f32, rintf(u))
+MAP_ONE(sign_f32, f32, f32, map_sign(u))
+MAP_ONE(to_float16, f32, f32, map_float16(u))
+MAP_ONE(to_bfloat16, f32, f32, map_bfloat16(u))
 static map_fn *const map_floats[] = {map_floor, map_ceil, map_round, map_to_float16, map_to_bfloat16};
 
 /* ---- choices ----------------------------------------------------------------------------------------------------- */
@@ -263,7 +282,7 @@ INLINE void map_widen(const fo_map_rows *g) {
     }
 }
 
-void FO_NAME(fo_map)(const fo_map_rows *g) {
+void FO_MAP(const fo_map_rows *g) {
     FO_RAN("map");
     if (g->f == FO_MAP_CAST && g->from == FO_F16)
         map_widen(g);

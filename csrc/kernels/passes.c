@@ -1,11 +1,10 @@
-/* Passes over memory: copies, elementwise operations, reductions, pools, norms. */
+/* Passes over memory: copies, elementwise functions of floats, reductions, pools, norms. */
 #include "kernels.h"
 
 #include "../simd/lanes.h"
 #include "copy.h"
 #include "pointwise.h"
 #include "elementwise.h"
-#include "map.h"
 #include "pool.h"
 #include "reduce.h"
 #include "argmax.h"

@@ -4,6 +4,8 @@
 
 #include "simd.h"
 
+#define FO_MAPS avx2 /* memory bounds maps: longer vectors gain nothing, and take the compiler five seconds */
+
 typedef __m512 vf;
 typedef __mmask16 vm;
 enum { VL = 16, MR = 12, NV = 2, NR = NV * VL, REGISTERS = 32, FMA_READS = 1 };
