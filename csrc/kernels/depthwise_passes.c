@@ -1,5 +1,5 @@
 /* Depthwise convolutions: which kernels serve. Square kernels of 2 to 5 and 7 have tiles, of 3, 5 and 7 walks; all
- * others, and dilated ones, go by any.h. */
+ * others, dilated ones, and all of plain C, go by any.h. */
 #include "depthwise/any.h"
 #include "depthwise/line.h"
 #include "depthwise/pixels.h"
@@ -26,7 +26,9 @@ static void dw_any_planes(const fo_depthwise_args *g, ptrdiff_t k, ptrdiff_t str
 void FO_NAME(fo_depthwise)(const fo_depthwise_args *g) {
     const fo_conv2d_shape *s = g->s;
     const ptrdiff_t k = s->kh == s->kw ? s->kh : 0, stride = s->sh == s->sw ? s->sh : 0; /* 0: none that kernels know */
-    if (g->nhwc && g->x.sc == 1 && g->multiplier == 1)
+    if (IS_SCALAR) /* a third of a megabyte less */
+        dw_everywhere(g);
+    else if (g->nhwc && g->x.sc == 1 && g->multiplier == 1)
         dw_any_pixels(g, k, stride);
     else if (!g->nhwc && g->x.sw == 1)
         dw_any_planes(g, k, stride);

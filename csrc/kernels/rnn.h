@@ -263,7 +263,7 @@ INLINE void step_tile(const fo_step_args *g, const int mr, const step_tile_shape
                     acc[i * nv + j] = v_load(g->bias_n + ((v + j) / 3) * VL);
                 }
     }
-    step_product(acc, mr, nv, MANY_REGS, g->h + i0 * g->ldh + p, g->ldh, k, wh, !IS_SCALAR && nv == 2 ? 4 : 1);
+    step_product(acc, mr, nv, MANY_REGS, g->h + i0 * g->ldh + p, g->ldh, k, wh, nv == 2 ? 4 : 1);
     UNROLL_FOR (int i = 0; i < mr; i++)
         UNROLL_FOR (int j = 0; j < nv; j++)
             v_store(sums + (i * width + sum_at(s.three, first + j)) * VL, acc[i * nv + j]);

@@ -7,18 +7,18 @@
 
 /* Halves of a vector of the next tile, for the columns that are left: fewer rows leave registers for more, so that
  * enough independent sums hide the multiply-add's latency; the last three vectors are one tile, for one alone would
- * load an element of A for each multiply-add. */
+ * load an element of A for each multiply-add. Weights of few bits have no parts of a panel. */
 INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     const ptrdiff_t vectors = (left + VL - 1) / VL;
-    const bool rows = g->form == FO_ROWS;
-    if (g->form == FO_BLOCKWISE) return 2 * NV;
-    if (IS_SCALAR) return vectors < 2 ? 2 : 4;
+    const bool rows = g->form == FO_ROWS, panels = g->form == FO_BLOCKWISE || g->b_type != FO_F32;
+    if (IS_SCALAR) return vectors < 2 && !panels ? 2 : 2 * NV;
     /* all panels that a tile reads are there */
     if (rows && g->m * 8 <= MR * NV && left > 3 * NR) return 16;
     if (rows && g->m * 4 <= MR * NV && left > NR) return 8;
     if (g->form == FO_B_TABLE && g->m * 4 <= MR * NV && left > 3 * VL) return 8;
+    if (panels) return 2 * NV;
     if (vectors == 3 && g->form != FO_B_PACKING) return 6;
-    if (left == VL + VL / 2 && rows && g->b_type == FO_F32 && !g->accum2) return 3;
+    if (left == VL + VL / 2 && rows && !g->accum2) return 3;
     return vectors < 2 ? 2 : 4;
 }
 

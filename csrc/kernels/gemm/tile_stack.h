@@ -155,16 +155,15 @@ typedef void tile_fn(const tile_stack *t);
 #define TILES(form, type, width) \
     EACH_HEIGHT(TILE, form, type, width) \
     static tile_fn *const tiles_##form##_##type##_##width[] = {EACH_HEIGHT(PLACE, form, type, width)};
-#define ROWS_OF(type) \
-    TILES(FO_ROWS, type, 2) TILES(FO_ROWS, type, 4) TILES(FO_ROWS, type, 6) TILES(FO_ROWS, type, 8) \
-    TILES(FO_ROWS, type, 16)
+#define ROWS_OF(type) TILES(FO_ROWS, type, 4) TILES(FO_ROWS, type, 8) TILES(FO_ROWS, type, 16)
 #define WIDTH(form, type, width) [width] = tiles_##form##_##type##_##width
 #define WIDTHS_OF(type) \
-    [FO_##type] = {WIDTH(FO_ROWS, type, 2), WIDTH(FO_ROWS, type, 4), WIDTH(FO_ROWS, type, 6), WIDTH(FO_ROWS, type, 8), \
-                   WIDTH(FO_ROWS, type, 16)},
+    [FO_##type] = {WIDTH(FO_ROWS, type, 4), WIDTH(FO_ROWS, type, 8), WIDTH(FO_ROWS, type, 16)},
 _Static_assert(MR <= 12, "a height for each number of rows");
 FO_EACH_WEIGHT(ROWS_OF)
+TILES(FO_ROWS, F32, 2)
 TILES(FO_ROWS, F32, 3)
+TILES(FO_ROWS, F32, 6)
 TILES(FO_A_TABLE, F32, 2)
 TILES(FO_A_TABLE, F32, 4)
 TILES(FO_A_TABLE, F32, 6)
@@ -176,7 +175,7 @@ TILES(FO_BLOCKWISE, F32, 4)
 typedef tile_fn *const *tiles_of_widths[17];                                /* by width, then by height */
 static const tiles_of_widths tiles_of_rows[] = {FO_EACH_WEIGHT(WIDTHS_OF)}; /* by type */
 static const tiles_of_widths tiles_of_form[] = {
-    [FO_ROWS] = {WIDTH(FO_ROWS, F32, 3)}, /* half a vector more: of float32 alone */
+    [FO_ROWS] = {WIDTH(FO_ROWS, F32, 2), WIDTH(FO_ROWS, F32, 3), WIDTH(FO_ROWS, F32, 6)}, /* parts of a panel */
     [FO_A_TABLE] = {WIDTH(FO_A_TABLE, F32, 2), WIDTH(FO_A_TABLE, F32, 4), WIDTH(FO_A_TABLE, F32, 6)},
     [FO_B_TABLE] = {WIDTH(FO_B_TABLE, F32, 2), WIDTH(FO_B_TABLE, F32, 4), WIDTH(FO_B_TABLE, F32, 6),
                     WIDTH(FO_B_TABLE, F32, 8)},
@@ -184,7 +183,7 @@ static const tiles_of_widths tiles_of_form[] = {
 };
 
 INLINE tile_fn *const *tiles_of(const fo_gemm_args *g, const int width) {
-    return (g->form == FO_ROWS && width % 2 == 0 ? tiles_of_rows[g->b_type] : tiles_of_form[g->form])[width];
+    return (g->form == FO_ROWS && width % (2 * NV) == 0 ? tiles_of_rows[g->b_type] : tiles_of_form[g->form])[width];
 }
 #undef FITS
 #undef TILE

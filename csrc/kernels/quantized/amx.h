@@ -87,34 +87,13 @@ typedef struct {
     amx_waiting *waiting;
 } amx_pair;
 
-/* Some rows of those that wait, what sums start with added. */
-INLINE void amx_end(const fo_dtype type, const int nv, amx_waiting *w, ptrdiff_t rows) {
-    const ptrdiff_t left = w->all->n - w->j;
-    const qstack t = {.g = &w->args, .i = w->first.i, .j = w->j, .wanted = (int)(left < nv * VL ? left : nv * VL)};
-    const eb_bounds bounds = eb_start(&w->args.ep);
-    const bool whole = w->args.ep.clips && t.wanted == nv * VL;
-    int32_t *sums = w->first.sums;
-    for (ptrdiff_t i = t.i; i < t.i + rows; i++, sums += nv * VL) {
-        vi acc[1][Q_VECTORS];
-        qstart(type, t.g, 1, nv, acc, i, t.j);
-        UNROLL_FOR (int v = 0; v < nv; v++)
-            acc[0][v] = type == FO_BF16 ? v_iload(sums + v * VL) : v_iadd(acc[0][v], v_iload(sums + v * VL));
-        if (whole)
-            qend(type, &t, &bounds, 1, nv, acc, i);
-        else
-            UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + v * VL, acc[0][v]);
-    }
-    if (!whole) qend_sums(type, &t, w->first.sums, nv * VL, (int)rows, t.i);
-    w->first.i += rows, w->first.left -= rows, w->first.sums = sums;
-}
-
 /* Ends up to `most` rows that wait, all of one tile. */
 static __attribute__((noinline)) void amx_end_next(const fo_dtype type, amx_waiting *w, ptrdiff_t most) {
-    const ptrdiff_t rows = w->first.left < most ? w->first.left : most;
-    if (w->columns > VL)
-        amx_end(type, 2, w, rows);
-    else
-        amx_end(type, 1, w, rows);
+    const ptrdiff_t rows = w->first.left < most ? w->first.left : most, left = w->all->n - w->j;
+    qstack t = {.g = &w->args, .j = w->j, .nv = (int)w->columns / VL};
+    t.wanted = (int)(left < w->columns ? left : w->columns);
+    qend_of(type, t.g, t.nv, t.wanted)(&t, w->first.sums, (int)rows, w->first.i);
+    w->first.i += rows, w->first.left -= rows, w->first.sums += rows * w->columns;
     if (w->first.left) return;
     w->first = w->second, w->second.left = 0;
     w->args = fo_qline(w->all, w->first.line);
@@ -303,7 +282,7 @@ INLINE void gemm_amx(const fo_dtype type, const fo_qgemm_args *g, ptrdiff_t grou
 static void qgemm_amx(const fo_qgemm_args *g) {
     const ptrdiff_t groups = tile_groups(g->k);
     if (!groups || g->m <= Q_ROWS || g->k * g->segments < AMX_GROUPS) {
-        gemm_by_table(g, &tiles_S8, AMX_COLUMNS);
+        gemm_by_table(FO_S8, g, &tiles_S8, AMX_COLUMNS);
         return;
     }
     FO_RAN("gemm S8 by AMX");
@@ -314,7 +293,7 @@ static void qgemm_amx(const fo_qgemm_args *g) {
 static void qgemm_bf16_amx(const fo_qgemm_args *g) {
     const ptrdiff_t groups = tile_groups(g->k);
     if (!groups || g->k * g->segments < AMX_GROUPS) {
-        gemm_by_table(g, &tiles_BF16, AMX_COLUMNS);
+        gemm_by_table(FO_BF16, g, &tiles_BF16, AMX_COLUMNS);
         return;
     }
     if (!g->m) return;

@@ -79,13 +79,9 @@ INLINE void bits_blocks(const int bits, const fo_qgemm_args *g, const int mr, pt
 }
 
 INLINE void bits_tile(const int bits, const qstack *t, const int mr) {
-    const eb_bounds bounds = eb_start(&t->g->ep);
     float sums[BITS_ROWS][BITS_VECTORS * VL];
-    vi acc[BITS_ROWS][Q_VECTORS];
     bits_blocks(bits, t->g, mr, t->i, t->g->column + t->j, sums);
-    UNROLL_FOR (int r = 0; r < mr; r++)
-        UNROLL_FOR (int v = 0; v < BITS_VECTORS; v++) acc[r][v] = v_as_int(v_load(sums[r] + v * VL));
-    qfinish(FO_F32, t, &bounds, mr, BITS_VECTORS, acc, t->i);
+    t->end(t, (const int32_t *)sums, mr, t->i); /* their bits */
 }
 
 /* A tile of any height: straight code for each. */
@@ -101,7 +97,13 @@ static void byte_gemm_bits(const fo_qgemm_args *g) {
     enum { COLUMNS = BITS_VECTORS * VL };
     for (ptrdiff_t j = 0; j < g->n; j += COLUMNS)
         for (ptrdiff_t i = 0; i < g->m; i += BITS_ROWS) {
-            const qstack t = {.g = g, .i = i, .j = j, .wanted = (int)(g->n - j < COLUMNS ? g->n - j : COLUMNS)};
+            const int wanted = (int)(g->n - j < COLUMNS ? g->n - j : COLUMNS);
+            const qstack t = {.g = g,
+                              .i = i,
+                              .j = j,
+                              .nv = BITS_VECTORS,
+                              .wanted = wanted,
+                              .end = qend_of(FO_F32, g, BITS_VECTORS, wanted)};
             const int rows = (int)(g->m - i < BITS_ROWS ? g->m - i : BITS_ROWS);
             if (g->bits->bits == 4) BITS_TILE(4, rows) else BITS_TILE(8, rows)
         }

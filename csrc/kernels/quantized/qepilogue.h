@@ -1,7 +1,7 @@
 /* The epilogue's other ends: sums of products of int8 or bfloat16 come in; float32, bytes or bfloat16 go out
  * (fo_qepilogue). Sums of other products than int8's are floats in the same registers.
  *
- *   sums in registers   eb_start once a call, eb_vector and eb_bytes or v_store
+ *   tiles               stored as they are, then rows by a loop that is chosen once a call (qgemm_tile.h)
  *   sums in memory      eb_rows: activations that are not a clip, edges
  */
 #ifndef FO_EPILOGUE_BYTES_H
@@ -42,13 +42,34 @@ INLINE vi eb_round(const eb_bounds *b, vf y) { return v_to_int(v_min(v_max(y, b-
 /* The sum of two tensors of int8, less their zero points: each product is rounded, so their order does not matter. */
 INLINE vf eb_sum(vf a, vf a_scale, vf b, vf b_scale) { return v_add(v_mul(a, a_scale), v_mul(b, b_scale)); }
 
-/* Plus the residual's elements at r, of which n count. What is rounded before has the integers of a layer that stores
- * bytes, and the sum those of qpair. */
+/* A residual of int8, and how a result is rounded before: it has the integers of a layer that stores int8, and the sum
+ * those of qpair. */
+typedef struct {
+    bool rounds;
+    vf scale, product_scale;
+    vi flip, zero;
+    eb_bounds product;
+} eb_added;
+
+INLINE eb_added eb_added_of(const fo_qepilogue *e) {
+    return (eb_added){.rounds = e->product_scale != 0,
+                      .scale = v_set1(e->residual_scale),
+                      .product_scale = v_set1(e->product_scale),
+                      .flip = v_iset1(e->residual_type == FO_S8 ? 0x80 : 0),
+                      .zero = v_iset1(e->residual_zero),
+                      .product = {.lo = v_set1(e->product_lo), .hi = v_set1(e->product_hi)}};
+}
+
+INLINE vf eb_add_int8(const eb_added *a, const bool rounds, vf y, vi q) {
+    const vf x = v_to_float(v_isub(v_ixor(q, a->flip), a->zero));
+    return rounds ? eb_sum(v_to_float(eb_round(&a->product, y)), a->product_scale, x, a->scale) : v_fma(x, a->scale, y);
+}
+
+/* Plus the residual's elements at r, of which n count. */
 INLINE vf eb_residual(const fo_qepilogue *e, vf y, const void *residual, ptrdiff_t at, ptrdiff_t n) {
-    const vf scale = v_set1(e->residual_scale);
     if (e->residual_type == FO_F32) {
         const float *r = (const float *)residual + at;
-        return v_fma(n >= VL ? v_load(r) : v_load_tail(r, n), scale, y);
+        return v_fma(n >= VL ? v_load(r) : v_load_tail(r, n), v_set1(e->residual_scale), y);
     }
     if (e->residual_type == FO_BF16) {
         uint16_t some[VL] = {0};
@@ -57,12 +78,8 @@ INLINE vf eb_residual(const fo_qepilogue *e, vf y, const void *residual, ptrdiff
         return v_add(v_load_bf16(r), y);
     }
     const uint8_t *r = (const uint8_t *)residual + at;
-    const vi q = n >= VL ? v_load_bytes(r) : v_load_bytes_tail(r, n);
-    const vf x =
-        v_to_float(v_isub(v_ixor(q, v_iset1(e->residual_type == FO_S8 ? 0x80 : 0)), v_iset1(e->residual_zero)));
-    if (!e->product_scale) return v_fma(x, scale, y);
-    const eb_bounds b = {.lo = v_set1(e->product_lo), .hi = v_set1(e->product_hi)};
-    return eb_sum(v_to_float(eb_round(&b, y)), v_set1(e->product_scale), x, scale);
+    const eb_added a = eb_added_of(e);
+    return eb_add_int8(&a, a.rounds, y, n >= VL ? v_load_bytes(r) : v_load_bytes_tail(r, n));
 }
 
 /* A sum as a float: of products of int8 times scale (and that of its row), plus bias; or rounded twice. */
@@ -88,30 +105,39 @@ INLINE void eb_store_bf16(uint16_t *c, vf y, ptrdiff_t n) {
     }
 }
 
+/* How results leave: literals. */
+typedef enum { EB_FLOATS, EB_BFLOATS, EB_SATURATED, EB_BOUNDED, EB_OUTS } eb_out;
+
+INLINE eb_out eb_out_of(const fo_qepilogue *e) {
+    if (e->type == FO_F32) return EB_FLOATS;
+    if (DOTS_BF16 && e->type == FO_BF16) return EB_BFLOATS;
+    return e->saturates ? EB_SATURATED : EB_BOUNDED;
+}
+
 /* A row of nv vectors (a literal), of which n elements are wanted, to c: whole (a literal) says that these are all. */
-INLINE void eb_store(const fo_qepilogue *e, const eb_bounds *b, const int nv, const bool whole, vf y[EB_VECTORS],
-                     void *c, ptrdiff_t n) {
-    if (e->type == FO_F32) {
+INLINE void eb_store(const eb_out out, const bool clips, const fo_qepilogue *e, const eb_bounds *b, const int nv,
+                     const bool whole, vf y[EB_VECTORS], void *c, ptrdiff_t n) {
+    if (out == EB_FLOATS) {
         UNROLL_FOR (int v = 0; v < nv; v++) {
-            const vf out = e->clips ? eb_clip(b, y[v]) : y[v];
+            const vf real = clips ? eb_clip(b, y[v]) : y[v];
             if (whole)
-                v_store((float *)c + v * VL, out);
+                v_store((float *)c + v * VL, real);
             else if (n > v * VL)
-                v_store_tail((float *)c + v * VL, out, n - v * VL);
+                v_store_tail((float *)c + v * VL, real, n - v * VL);
         }
         return;
     }
-    if (DOTS_BF16 && e->type == FO_BF16) {
+    if (DOTS_BF16 && out == EB_BFLOATS) {
         UNROLL_FOR (int v = 0; v < nv; v++)
-            eb_store_bf16((uint16_t *)c + v * VL, e->clips ? eb_clip(b, y[v]) : y[v], whole ? VL : n - v * VL);
+            eb_store_bf16((uint16_t *)c + v * VL, clips ? eb_clip(b, y[v]) : y[v], whole ? VL : n - v * VL);
         return;
     }
     vi q[EB_VECTORS];
     UNROLL_FOR (int v = nv; v < EB_VECTORS; v++) q[v] = v_iset1(0);
-    if (e->saturates)
+    if (out == EB_SATURATED)
         UNROLL_FOR (int v = 0; v < nv; v++) q[v] = v_to_int(y[v]);
     else
-        UNROLL_FOR (int v = 0; v < nv; v++) q[v] = eb_round(b, e->clips ? y[v] : v_mul(y[v], v_set1(e->inverse)));
+        UNROLL_FOR (int v = 0; v < nv; v++) q[v] = eb_round(b, clips ? y[v] : v_mul(y[v], v_set1(e->inverse)));
     const vi bytes = v_ixor(v_pack(q, b->zero), b->flip);
     if (whole && nv == EB_VECTORS)
         v_istore(c, bytes);
@@ -119,11 +145,24 @@ INLINE void eb_store(const fo_qepilogue *e, const eb_bounds *b, const int nv, co
         v_store_quads_tail(c, bytes, whole ? nv * VL : n);
 }
 
+/* What is still added to sums of products of int8: vectors for the columns, and for the rows, or NULL, a number. */
+typedef struct {
+    const int32_t *start, *w_zero, *row_zero, *row_sums; /* of fo_qepilogue and fo_qgemm_args */
+} eb_starts;
+
+/* A vector of sums plus what they lack, of row i and columns from j on. */
+INLINE vi eb_started(const eb_starts *s, vi sum, ptrdiff_t i, ptrdiff_t j) {
+    const vi start = v_iload(s->start + j);
+    sum = v_iadd(sum, s->row_zero ? v_imul(start, v_iset1(s->row_zero[i])) : start);
+    return s->row_sums ? v_iadd(sum, v_imul(v_iload(s->w_zero + j), v_iset1(s->row_sums[i]))) : sum;
+}
+
 /* mr rows of sums, ldt elements from row to row, of n columns; r and c are their places in the residual and in C. */
 typedef struct {
     const fo_qepilogue *e;
     fo_dtype type; /* of the operands */
     const int32_t *sums;
+    eb_starts starts; /* none where the sums have them */
     ptrdiff_t ldt, mr, n;
     const float *scale, *bias, *nudge, *slopes, *row_scale;
     const void *r;
@@ -131,12 +170,13 @@ typedef struct {
     ptrdiff_t ldc;
 } eb_sums;
 
-/* Elements j .. j + n - 1 of row i, as floats behind their activation. */
+/* Elements j .. j + n - 1 of row i, as floats after their activation. */
 INLINE void eb_activated(const fo_act_kind kind, const eb_sums *s, ptrdiff_t i, ptrdiff_t j, ptrdiff_t n, float *to) {
     for (const ptrdiff_t end = j + n; j < end; j += VL, to += VL) {
-        vf y =
-            eb_vector(s->type, v_iload(s->sums + i * s->ldt + j), s->scale + j, s->row_scale ? s->row_scale + i : NULL,
-                      s->bias + j, s->nudge ? s->nudge + j : NULL, s->e->longer);
+        vi sum = v_iload(s->sums + i * s->ldt + j);
+        if (s->starts.start) sum = eb_started(&s->starts, sum, i, j);
+        vf y = eb_vector(s->type, sum, s->scale + j, s->row_scale ? s->row_scale + i : NULL, s->bias + j,
+                         s->nudge ? s->nudge + j : NULL, s->e->longer);
         if (s->r) y = eb_residual(s->e, y, s->r, i * s->e->ldr + j, s->n - j);
         const vf slopes = kind == FO_PRELU ? v_load_tail(s->slopes + j, s->n - j) : v_zero();
         v_store(to, v_act(kind, y, s->e->act.p0, s->e->act.p1, slopes));
@@ -147,6 +187,7 @@ INLINE void eb_activated(const fo_act_kind kind, const eb_sums *s, ptrdiff_t i, 
 static __attribute__((noinline)) void eb_rows(const eb_sums *s) {
     enum { MOST = EB_VECTORS * VL };
     const fo_act_kind kind = s->e->clips ? FO_IDENTITY : s->e->act.kind;
+    const eb_out out = eb_out_of(s->e);
     const eb_bounds b = eb_start(s->e);
     float some[MOST] = {0};
     for (ptrdiff_t i = 0; i < s->mr; i++)
@@ -157,9 +198,9 @@ static __attribute__((noinline)) void eb_rows(const eb_sums *s) {
             UNROLL_FOR (int v = 0; v < EB_VECTORS; v++) y[v] = v_load(some + v * VL);
             void *c = (char *)s->c + (i * s->ldc + j) * fo_size(s->e->type);
             if (n == MOST)
-                eb_store(s->e, &b, EB_VECTORS, true, y, c, n);
+                eb_store(out, s->e->clips, s->e, &b, EB_VECTORS, true, y, c, n);
             else
-                eb_store(s->e, &b, EB_VECTORS, false, y, c, n);
+                eb_store(out, s->e->clips, s->e, &b, EB_VECTORS, false, y, c, n);
         }
 }
 

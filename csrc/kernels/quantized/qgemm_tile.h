@@ -10,11 +10,13 @@ enum { Q_MAX_ROWS = Q_ROWS + Q_ROWS };
 _Static_assert((int)Q_VECTORS <= (int)EB_VECTORS, "a row of a tile is packed at once");
 
 /* Tiles of one shape below one another, the first at row i and column j. */
-typedef struct {
+typedef struct qstack {
     const fo_qgemm_args *g;
     ptrdiff_t i, j, count;
     const int8_t *b;
-    int wanted; /* columns */
+    int nv, wanted; /* vectors of columns, columns that are stored */
+    /* the epilogue of mr rows of sums, from row i on */
+    void (*end)(const struct qstack *, const int32_t *sums, int mr, ptrdiff_t i);
 } qstack;
 
 #ifdef v_dot_lane
@@ -106,18 +108,6 @@ INLINE const int8_t *qsteps(const fo_dtype type, const int mr, const int nv, vi 
     return b;
 }
 
-/* What sums start with: of x's zero point, or that of each row, and of the weights'; of floats 0. */
-INLINE void qstart(const fo_dtype type, const fo_qgemm_args *g, const int mr, const int nv, vi acc[][Q_VECTORS],
-                   ptrdiff_t i, ptrdiff_t j) {
-    UNROLL_FOR (int r = 0; r < mr; r++)
-        UNROLL_FOR (int v = 0; v < nv; v++) {
-            const vi start = type == FO_BF16 ? v_iset1(0) : v_iload(g->ep.start + j + v * VL);
-            acc[r][v] = type != FO_BF16 && g->row_zero ? v_imul(start, v_iset1(g->row_zero[i + r])) : start;
-            if (type == FO_BF16 || !g->row_sums) continue;
-            acc[r][v] = v_iadd(acc[r][v], v_imul(v_iload(g->ep.w_zero + j + v * VL), v_iset1(g->row_sums[i + r])));
-        }
-}
-
 static void qrow_sums(const fo_qgemm_args *g, int32_t *sums) {
     const vi ones = v_dot_weights(v_iset1(0x01010101), 0);
     const ptrdiff_t bytes = 4 * PHASES * g->k;
@@ -137,72 +127,150 @@ static void qrow_sums(const fo_qgemm_args *g, int32_t *sums) {
     }
 }
 
-/* From registers to C: all columns of a tile. */
-INLINE void qend(const fo_dtype type, const qstack *t, const eb_bounds *b, const int mr, const int nv,
-                 vi acc[][Q_VECTORS], ptrdiff_t i) {
+/* ---- the end of a tile, whose sums of products are in memory: mr rows of nv vectors --------------------------------- */
+
+typedef void qend_fn(const qstack *t, const int32_t *sums, int mr, ptrdiff_t i);
+
+/* What is added to sums of int8. */
+INLINE eb_starts qstarts(const fo_qgemm_args *g) {
+    return (eb_starts){g->ep.start, g->ep.w_zero, g->row_zero, g->row_sums};
+}
+
+/* What a loop over rows adds to sums: `start` and the bias; a residual of int8, too, rounded before or not; anything. */
+typedef enum { QEND_PLAIN, QEND_SUM, QEND_ROUNDED_SUM, QEND_ANY } qend_kind;
+
+/* All columns, of no activation but a clip. */
+INLINE void qend_rows(const fo_dtype type, const eb_out out, const qend_kind kind, const int nv, const qstack *t,
+                      const int32_t *sums, const int mr, ptrdiff_t i) {
     const fo_qgemm_args *g = t->g;
     const fo_qepilogue *e = &g->ep;
-    const ptrdiff_t size = fo_size(e->type);
-    char *c = (char *)g->c + (i * g->ldc + t->j) * size;
-    UNROLL_FOR (int r = 0; r < mr; r++, c += g->ldc * size) {
+    const ptrdiff_t ldc = g->ldc * fo_size(e->type);
+    const eb_bounds b = eb_start(e);
+    const eb_starts starts = qstarts(g);
+    const eb_added added = eb_added_of(e);
+    const bool any = kind == QEND_ANY;
+    char *c = (char *)g->c + i * ldc + t->j * fo_size(e->type);
+    for (const ptrdiff_t end = i + mr; i < end; i++, sums += nv * VL, c += ldc) {
         vf y[EB_VECTORS];
         UNROLL_FOR (int v = 0; v < nv; v++) {
-            y[v] = eb_vector(type, acc[r][v], e->scale + t->j + v * VL, g->row_scale ? g->row_scale + i + r : NULL,
-                             e->bias + t->j + v * VL, e->nudge ? e->nudge + t->j + v * VL : NULL, e->longer);
-            if (e->residual) y[v] = eb_residual(e, y[v], e->residual, (i + r) * e->ldr + t->j + v * VL, VL);
+            const ptrdiff_t j = t->j + v * VL;
+            vi sum = v_iload(sums + v * VL);
+            if (type == FO_S8) sum = any ? eb_started(&starts, sum, i, j) : v_iadd(sum, v_iload(starts.start + j));
+            y[v] = eb_vector(type, sum, e->scale + j, any && g->row_scale ? g->row_scale + i : NULL, e->bias + j,
+                             any && e->nudge ? e->nudge + j : NULL, e->longer);
+            if (any && e->residual) y[v] = eb_residual(e, y[v], e->residual, i * e->ldr + j, VL);
+            if (kind == QEND_SUM || kind == QEND_ROUNDED_SUM)
+                y[v] = eb_add_int8(&added, kind == QEND_ROUNDED_SUM, y[v],
+                                   v_load_bytes((const uint8_t *)e->residual + i * e->ldr + j));
         }
-        eb_store(e, b, nv, true, y, c, nv * VL);
-        v_launder(c);
+        eb_store(out, true, e, &b, nv, true, y, c, nv * VL);
     }
 }
 
-/* By way of memory: other activations, edges. */
-static __attribute__((noinline, noclone)) void qend_sums(const fo_dtype type, const qstack *t, const int32_t *sums,
-                                                         ptrdiff_t ldt, int mr, ptrdiff_t i) {
+/* Other activations, edges. */
+INLINE void qend_activated(const fo_dtype type, const qstack *t, const int32_t *sums, int mr, ptrdiff_t i) {
     const fo_qgemm_args *g = t->g;
     const fo_qepilogue *e = &g->ep;
-    const ptrdiff_t size = fo_size(e->type), of_residual = fo_size(e->residual_type);
+    const ptrdiff_t size = fo_size(e->type), of_residual = fo_size(e->residual_type), j = t->j;
     const eb_sums s = {.e = e,
                        .type = type,
                        .sums = sums,
-                       .ldt = ldt,
+                       .ldt = t->nv * VL,
                        .mr = mr,
                        .n = t->wanted,
-                       .scale = e->scale + t->j,
-                       .bias = e->bias + t->j,
-                       .nudge = e->nudge ? e->nudge + t->j : NULL,
-                       .slopes = e->act.slopes ? e->act.slopes + t->j : NULL,
+                       .starts = {.start = type == FO_S8 ? e->start + j : NULL,
+                                  .w_zero = e->w_zero ? e->w_zero + j : NULL,
+                                  .row_zero = g->row_zero ? g->row_zero + i : NULL,
+                                  .row_sums = g->row_sums ? g->row_sums + i : NULL},
+                       .scale = e->scale + j,
+                       .bias = e->bias + j,
+                       .nudge = e->nudge ? e->nudge + j : NULL,
+                       .slopes = e->act.slopes ? e->act.slopes + j : NULL,
                        .row_scale = g->row_scale ? g->row_scale + i : NULL,
-                       .r = e->residual ? (const char *)e->residual + (i * e->ldr + t->j) * of_residual : NULL,
-                       .c = (char *)g->c + (i * g->ldc + t->j) * size,
+                       .r = e->residual ? (const char *)e->residual + (i * e->ldr + j) * of_residual : NULL,
+                       .c = (char *)g->c + (i * g->ldc + j) * size,
                        .ldc = g->ldc};
     eb_rows(&s);
 }
 
-/* The end of a tile, whichever way. */
-INLINE void qfinish(const fo_dtype type, const qstack *t, const eb_bounds *bounds, const int mr, const int nv,
-                    vi acc[][Q_VECTORS], ptrdiff_t i) {
-    if (t->g->ep.clips && t->wanted == nv * VL) {
-        qend(type, t, bounds, mr, nv, acc, i);
-        return;
+/* A loop over rows for each type of operands, of results, and each width: the same of every row, so it has no branch. */
+#define QEND(type, out, kind) \
+    static void qend_##type##_##out##_##kind(const qstack *t, const int32_t *sums, int mr, ptrdiff_t i) { \
+        FO_RAN("gemm end " #type " " #out " " #kind); \
+        if (t->nv == 4) \
+            qend_rows(FO_##type, EB_##out, QEND_##kind, 4, t, sums, mr, i); \
+        else if (t->nv == 2) \
+            qend_rows(FO_##type, EB_##out, QEND_##kind, 2, t, sums, mr, i); \
+        else \
+            qend_rows(FO_##type, EB_##out, QEND_##kind, 1, t, sums, mr, i); \
     }
-    int32_t sums[Q_MAX_ROWS * Q_VECTORS * VL];
-    UNROLL_FOR (int r = 0; r < mr; r++)
-        UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + (r * nv + v) * VL, acc[r][v]);
-    qend_sums(type, t, sums, nv * VL, mr, i);
+#define QEND_ACTIVATED(type) \
+    static void qend_##type(const qstack *t, const int32_t *sums, int mr, ptrdiff_t i) { \
+        FO_RAN("gemm end " #type); \
+        qend_activated(FO_##type, t, sums, mr, i); \
+    }
+QEND(S8, FLOATS, ANY)
+QEND(S8, FLOATS, PLAIN)
+QEND(S8, SATURATED, PLAIN)
+QEND(S8, BOUNDED, ANY)
+QEND(S8, BOUNDED, PLAIN)
+QEND(S8, BOUNDED, SUM)
+QEND(S8, BOUNDED, ROUNDED_SUM)
+QEND_ACTIVATED(S8)
+QEND(F32, FLOATS, ANY)
+QEND(F32, FLOATS, PLAIN)
+QEND_ACTIVATED(F32)
+#if DOTS_BF16
+QEND(BF16, FLOATS, ANY)
+QEND(BF16, FLOATS, PLAIN)
+QEND(BF16, BFLOATS, ANY)
+QEND(BF16, BFLOATS, PLAIN)
+QEND_ACTIVATED(BF16)
+#endif
+
+/* What a call's rows need. */
+INLINE qend_kind qend_kind_of(const fo_dtype type, const fo_qgemm_args *g) {
+    const fo_qepilogue *e = &g->ep;
+    if (g->row_scale || e->nudge || (type == FO_S8 && (g->row_zero || g->row_sums))) return QEND_ANY;
+    if (!e->residual) return QEND_PLAIN;
+    if (fo_size(e->residual_type) > 1) return QEND_ANY;
+    return e->product_scale != 0 ? QEND_ROUNDED_SUM : QEND_SUM;
+}
+
+/* The end of a call's tiles, of nv vectors of which `wanted` columns are stored. */
+INLINE qend_fn *qend_of(const fo_dtype type, const fo_qgemm_args *g, const int nv, const int wanted) {
+    const qend_kind kind = qend_kind_of(type, g);
+    const bool whole = g->ep.clips && wanted == nv * VL, plain = kind == QEND_PLAIN;
+    const eb_out out = eb_out_of(&g->ep);
+    if (type == FO_F32)
+        return !whole || out != EB_FLOATS ? qend_F32 : plain ? qend_F32_FLOATS_PLAIN : qend_F32_FLOATS_ANY;
+#if DOTS_BF16
+    if (type == FO_BF16 && (!whole || out > EB_BFLOATS)) return qend_BF16;
+    if (type == FO_BF16 && out == EB_FLOATS) return plain ? qend_BF16_FLOATS_PLAIN : qend_BF16_FLOATS_ANY;
+    if (type == FO_BF16) return plain ? qend_BF16_BFLOATS_PLAIN : qend_BF16_BFLOATS_ANY;
+#endif
+    if (!whole || out == EB_BFLOATS) return qend_S8;
+    if (out == EB_FLOATS) return plain ? qend_S8_FLOATS_PLAIN : qend_S8_FLOATS_ANY;
+    if (plain && out == EB_SATURATED) return qend_S8_SATURATED_PLAIN;
+    static qend_fn *const of_kind[] = {qend_S8_BOUNDED_PLAIN, qend_S8_BOUNDED_SUM, qend_S8_BOUNDED_ROUNDED_SUM,
+                                       qend_S8_BOUNDED_ANY};
+    return of_kind[kind];
 }
 
 INLINE void qtiles(const fo_dtype type, const qstack *t, const int mr, const int nv) {
     const fo_qgemm_args *g = t->g;
-    const eb_bounds bounds = eb_start(&g->ep);
     ptrdiff_t i = t->i;
     for (ptrdiff_t done = 0; done < t->count; done++, i += mr) {
         vi acc[Q_MAX_ROWS][Q_VECTORS];
-        qstart(type, g, mr, nv, acc, i, t->j);
+        int32_t sums[Q_MAX_ROWS * Q_VECTORS * VL];
+        UNROLL_FOR (int r = 0; r < mr; r++)
+            UNROLL_FOR (int v = 0; v < nv; v++) acc[r][v] = v_iset1(0);
         const int8_t *b = t->b;
         for (ptrdiff_t s = 0; s < g->segments; s++)
             b = qsteps(type, mr, nv, acc, g->a + i * g->lda + s * g->segment, g->lda, b, g->k);
-        qfinish(type, t, &bounds, mr, nv, acc, i);
+        UNROLL_FOR (int r = 0; r < mr; r++)
+            UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + (r * nv + v) * VL, acc[r][v]);
+        t->end(t, sums, mr, i);
     }
 }
 
@@ -228,15 +296,16 @@ TILES(TILE_S8)
 static qtable tiles_S8 = TABLE_OF(ENTRY_S8);
 
 /* A panel of columns after another, of up to nr; its rows in tiles of nearly equal heights. */
-static void line_by_table(const fo_qgemm_args *g, qtable *table, ptrdiff_t nr) {
+static void line_by_table(const fo_dtype type, const fo_qgemm_args *g, qtable *table, ptrdiff_t nr) {
     ptrdiff_t columns;
     if (!g->m) return;
     for (ptrdiff_t j = 0; j < g->n; j += columns) {
         columns = fo_qpanel(g->n - j, VL, nr);
         const ptrdiff_t nv = columns / VL, room = Q_ROWS * Q_VECTORS / nv, high = room < Q_MAX_ROWS ? room : Q_MAX_ROWS;
         const ptrdiff_t tiles = (g->m + high - 1) / high, mr = g->m / tiles, taller = g->m % tiles;
-        qstack t = {.g = g, .j = j, .b = g->b + 4 * j * g->k * g->segments};
+        qstack t = {.g = g, .j = j, .b = g->b + 4 * j * g->k * g->segments, .nv = (int)nv};
         t.wanted = (int)(g->n - j < columns ? g->n - j : columns);
+        t.end = qend_of(type, g, t.nv, t.wanted);
         for (ptrdiff_t done = 0; done < tiles; done += t.count) {
             const ptrdiff_t rows = done < taller ? mr + 1 : mr;
             t.count = done < taller ? taller : tiles - taller;
@@ -246,19 +315,19 @@ static void line_by_table(const fo_qgemm_args *g, qtable *table, ptrdiff_t nr) {
     }
 }
 
-static void gemm_by_table(const fo_qgemm_args *g, qtable *table, ptrdiff_t nr) {
+static void gemm_by_table(const fo_dtype type, const fo_qgemm_args *g, qtable *table, ptrdiff_t nr) {
     for (ptrdiff_t line = 0; line < g->lines; line++) {
         const fo_qgemm_args one = fo_qline(g, line);
-        line_by_table(&one, table, nr);
+        line_by_table(type, &one, table, nr);
     }
 }
 
-static void qgemm(const fo_qgemm_args *g) { gemm_by_table(g, &tiles_S8, Q_VECTORS * VL); }
+static void qgemm(const fo_qgemm_args *g) { gemm_by_table(FO_S8, g, &tiles_S8, Q_VECTORS * VL); }
 
 #if DOTS_BF16
 #define TILE_BF16(nv, mr) TILE_OF(BF16, nv, mr)
 #define ENTRY_BF16(nv, mr) ENTRY_OF(BF16, nv, mr)
 TILES(TILE_BF16)
 static qtable tiles_BF16 = TABLE_OF(ENTRY_BF16);
-static void qgemm_bf16(const fo_qgemm_args *g) { gemm_by_table(g, &tiles_BF16, Q_VECTORS * VL); }
+static void qgemm_bf16(const fo_qgemm_args *g) { gemm_by_table(FO_BF16, g, &tiles_BF16, Q_VECTORS * VL); }
 #endif
