@@ -37,14 +37,6 @@ int fo_get_num_threads(void);
 const char *fo_threading(void); /* "openmp", or "serial: " and why */
 const char *fo_compiler(void);
 
-/* Bytes of a core's second-level cache, at most 1 MB, for which blocks are made; they decide cuts and scratch, never
- * bits. */
-ptrdiff_t fo_l2_bytes(void);
-
-/* Whether AVX-512 takes twice as long as shorter vectors, as on AMD's Zen 4: one multiply-add a cycle, not two. It
- * decides the algorithms of plans, which remember it from when they are made. */
-bool fo_half_rate(void);
-
 /* Where results lie in a page (runtime/place.c). Arrays under FO_PLACED bytes are not worth it. */
 enum { FO_PAGE = 4096, FO_PLACED = 64 << 10 };
 typedef enum {

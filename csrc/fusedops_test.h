@@ -3,11 +3,7 @@
 #define FUSEDOPS_TEST_H
 
 #include "fusedops.h"
-
-/* As on a processor with or without these; plans remember what they were made under. */
-void fo_set_half_rate(bool half);
-void fo_set_dot_product(bool used);
-void fo_set_amx(bool used);
+#include "machine/machine.h"
 
 /* Processors' worth of time, rounded up, that the cgroups named in `list` (as /proc/self/cgroup) and those around them
  * grant, the least of them; they are mounted under `root` as under /sys/fs/cgroup. 0 where none sets a limit. */

@@ -9,11 +9,8 @@ void fo_quantize(ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale
 void fo_dequantize(ptrdiff_t rows, ptrdiff_t n, const void *x, const float *scale, const int32_t *zero_point,
                    fo_dtype type, float *y);
 
-/* Whether the processor's int8 dot product is used, if it has one. */
-bool fo_dot_product(void);
-bool fo_has_dot_product(void); /* of the set in use: whether there is one, and it is used */
-/* Likewise AMX, which take its place in large products. */
-bool fo_uses_amx(void);
+/* Whether the set in use has a dot product of int8, and whether AMX takes its place in large products. */
+bool fo_has_dot_product(void);
 bool fo_multiplies_by_amx(void);
 
 /* real = scale * (q - zero_point). scale 0: a tensor of floats. */

@@ -35,8 +35,6 @@ cdef extern from "fusedops.h" nogil:
     int fo_get_num_threads()
     const char *fo_threading()
     const char *fo_compiler()
-    Py_ssize_t fo_l2_bytes()
-    bint fo_half_rate()
     enum:
         FO_PLACED
     ctypedef enum fo_place:
@@ -90,9 +88,7 @@ cdef extern from "fusedops.h" nogil:
                      fo_dtype type, void *y)
     void fo_dequantize(Py_ssize_t rows, Py_ssize_t n, const void *x, const float *scale, const int32_t *zero_point,
                        fo_dtype type, float *y)
-    bint fo_dot_product()
     bint fo_has_dot_product()
-    bint fo_uses_amx()
     bint fo_multiplies_by_amx()
     ctypedef struct fo_quantization:
         float scale
@@ -310,9 +306,11 @@ cdef extern from "fusedops.h" nogil:
 
 
 cdef extern from "fusedops_test.h" nogil:
-    void fo_set_half_rate(bint half)
-    void fo_set_dot_product(bint used)
-    void fo_set_amx(bint used)
+    ctypedef struct fo_machine:
+        Py_ssize_t l1, l2, l3, sets, processors
+        bint dot_product, bf16, tiles, half_rate
+    const fo_machine *fo_this_machine()
+    void fo_set_machine(const fo_machine *machine)
     int fo_cgroup_quota(const char *root, const char *list)
     Py_ssize_t fo_conv2d_choices()
     int fo_variants_most()

@@ -11,6 +11,10 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+import machines
+
+machines.become()  # before the library is loaded
+
 import catalog
 import fusedops as fo
 from fusedops import _core
@@ -28,6 +32,8 @@ def pytest_addoption(parser):
 def pytest_configure():
     """A test that waits for ever ends the process, and shows where every thread waits. An alarm costs nothing; pytest's
     own faulthandler_timeout starts a thread for each test."""
+    if reason := machines.lacks():
+        pytest.exit(reason, returncode=0)
     if hasattr(signal, "SIGALRM"):
         faulthandler.register(signal.SIGALRM, file=os.dup(2), chain=True)
 
@@ -109,10 +115,19 @@ def draw():
     return catalog.Draw(seed=0)
 
 
-# What tests take of an instruction set: AVX-512 at either rate, which has other tiles, other algorithms and other sets
-# for some products, whichever rate it has here; and each kind of products that this processor has.
+def rates(isa):
+    """Returns AVX-512's two rates, which have other tiles, other algorithms and other sets for some products, whichever
+    it has here; of a machine that is named, its own."""
+    if isa != "avx512":
+        return ["full-rate"]
+    if machines.named():
+        return ["half-rate" if _core.machine()["half_rate"] else "full-rate"]
+    return ["full-rate", "half-rate"]
+
+
+# What tests take of an instruction set: rates, and each kind of products that this processor has.
 OF_A_SET = {
-    "half_rate": lambda isa: ["full-rate", "half-rate"] if isa == "avx512" else ["full-rate"],
+    "half_rate": rates,
     "products": catalog.int8_products,
     "bf16_products": catalog.bf16_products,
 }
@@ -123,7 +138,8 @@ def pytest_generate_tests(metafunc):
     names = [name for name in OF_A_SET if name in metafunc.fixturenames]
     with_isa = "isa" in metafunc.fixturenames
     if names or with_isa:
-        sets = fo.available_isas() if with_isa else [fo.isa()]
+        newest = not with_isa or machines.named()
+        sets = [fo.isa()] if newest else fo.available_isas()
         cases = [(isa, *rest) for isa in sets for rest in product(*(OF_A_SET[name](isa) for name in names))]
         cases = [case[not with_isa :] for case in cases]
         metafunc.parametrize(["isa"] * with_isa + names, cases, indirect=True, ids=map("-".join, cases))
@@ -137,10 +153,8 @@ def isa(request):
 
 @pytest.fixture
 def half_rate(request):
-    before, rate = _core.half_rate(), request.param == "half-rate"
-    _core.set_half_rate(rate)
-    yield rate
-    _core.set_half_rate(before)
+    with catalog.using_machine(half_rate=request.param == "half-rate"):
+        yield request.param == "half-rate"
 
 
 @pytest.fixture

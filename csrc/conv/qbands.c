@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../pack.h"
+#include "../machine/machine.h"
 
 typedef struct {
     const fo_qproduct *p;
@@ -100,7 +101,7 @@ fo_status fo_qrun_bands(const fo_qproduct *p, const fo_qpatches *in, ptrdiff_t i
         .p = p, .in = *in, .ep = fo_qepilogue_of(p), .size = size, .sc = sc * size, .channels = channels * size};
     job.columns = (in->ow - 1) * in->stride_w + in->kw;
     job.row_bytes = job.columns * job.channels * fo_qphases(plan);
-    const ptrdiff_t fitting = fo_l2_bytes() / 4 / (in->stride_h * job.row_bytes),
+    const ptrdiff_t fitting = fo_this_machine()->l2 / 4 / (in->stride_h * job.row_bytes),
                     wanted = threads > 1 ? div_up(FO_TASKS_A_THREAD * threads, images * plan->groups) : 1;
     job.rows = clamp_(fitting, 1, div_up(in->oh, wanted)), job.bands = div_up(in->oh, job.rows);
     job.rows = div_up(in->oh, job.bands);

@@ -80,13 +80,16 @@ static atomic_int chosen = -1;
 
 int fo_isa_count(void) { return ISAS; }
 const char *fo_isa_name(int isa) { return isas[isa].kernels->name; }
-bool fo_isa_available(int isa) { return isas[isa].available(); }
+bool fo_isa_available(int isa) {
+    const ptrdiff_t sets = fo_this_machine()->sets;
+    return (!sets || isa < sets) && isas[isa].available();
+}
 void fo_set_isa(int isa) { atomic_store(&chosen, isa); }
 
 int fo_get_isa(void) {
     int isa = atomic_load_explicit(&chosen, memory_order_relaxed);
     if (isa >= 0) return isa;
-    for (isa = ISAS - 1; !isas[isa].available();) isa--;
+    for (isa = ISAS - 1; !fo_isa_available(isa);) isa--;
     fo_set_isa(isa);
     return isa;
 }
@@ -95,14 +98,15 @@ const fo_kernels *fo_active(void) { return isas[fo_get_isa()].kernels; }
 
 const fo_qkernels *fo_active_qkernels(void) {
     const isa_entry *set = &isas[fo_get_isa()];
-    if (!set->dots || !fo_dot_product() || !set->has_dots()) return set->qkn;
-    if (!set->bf16 || !set->has_bf16()) return set->dots;
-    return set->tiles && fo_uses_amx() && fo_has_amx() ? set->tiles : set->bf16;
+    const fo_machine *m = fo_this_machine();
+    if (!set->dots || !m->dot_product || !set->has_dots()) return set->qkn;
+    if (!set->bf16 || !m->bf16 || !set->has_bf16()) return set->dots;
+    return set->tiles && m->tiles && fo_has_amx() ? set->tiles : set->bf16;
 }
 
 bool fo_at_half_rate(const fo_kernels *kn) {
     enum { AVX512_LANES = 16 };
-    return kn->vl == AVX512_LANES && fo_half_rate();
+    return kn->vl == AVX512_LANES && fo_this_machine()->half_rate;
 }
 
 const fo_kernels *fo_half_width_kernels(void) {

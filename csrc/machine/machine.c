@@ -12,8 +12,6 @@
 #include <sys/syscall.h>
 #endif
 
-#include "../fusedops_test.h"
-
 static fo_machine machine;
 static atomic_bool known;
 
@@ -91,69 +89,54 @@ ONCE(fo_has_avx_vnni, tells_avx_vnni)
 ONCE(fo_has_avx512_bf16, tells_avx512_bf16)
 ONCE(fo_has_amx, asks_for_amx)
 
-/* What the system says of a cache, within what is plausible: it may say nothing, or be a virtual machine's idea. */
-static ptrdiff_t cache(int name, ptrdiff_t least, ptrdiff_t most) {
-    const long bytes = name < 0 ? 0 : sysconf(name);
+/* What is plausible of a cache: a system may say nothing, or be a virtual machine's idea. */
+static ptrdiff_t within(ptrdiff_t bytes, ptrdiff_t least, ptrdiff_t most) {
     return bytes <= 0 || bytes > most ? most : bytes < least ? least : bytes;
 }
 
 #ifndef _SC_LEVEL1_DCACHE_SIZE /* macOS */
 enum { _SC_LEVEL1_DCACHE_SIZE = -1, _SC_LEVEL2_CACHE_SIZE = -1, _SC_LEVEL3_CACHE_SIZE = -1 };
 #endif
+static ptrdiff_t cache(int name) { return name < 0 ? 0 : sysconf(name); }
 
-/* FUSEDOPS_MACHINE overrides fields by name, for tests of machines that are not at hand. */
+/* The number behind name= in a list of such, or what there is already. */
+static ptrdiff_t told(const char *text, const char *name, ptrdiff_t otherwise) {
+    const size_t length = strlen(name);
+    for (const char *field = text; field && *field; field += strcspn(field, ","), field += *field == ',')
+        if (!strncmp(field, name, length) && field[length] == '=') return strtol(field + length + 1, NULL, 10);
+    return otherwise;
+}
+
+/* FUSEDOPS_MACHINE, for tests of machines that are not at hand. */
 static void override(fo_machine *m) {
     const char *text = getenv("FUSEDOPS_MACHINE");
-    static const struct {
-        const char *name;
-        size_t at;
-    } fields[] = {
-        {"l1=", offsetof(fo_machine, l1)}, {"l2=", offsetof(fo_machine, l2)}, {"l3=", offsetof(fo_machine, l3)}};
-    if (!text) return;
-    for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {
-        const char *found = strstr(text, fields[f].name);
-        if (found) *(ptrdiff_t *)((char *)m + fields[f].at) = strtol(found + strlen(fields[f].name), NULL, 10);
-    }
-    const char *rate = strstr(text, "half_rate=");
-    if (rate) m->half_rate = rate[strlen("half_rate=")] == '1';
-    const char *dot = strstr(text, "dot_product=");
-    if (dot) m->dot_product = dot[strlen("dot_product=")] == '1';
-    const char *tiles = strstr(text, "tiles=");
-    if (tiles) m->tiles = tiles[strlen("tiles=")] == '1';
+#define SIZE(name) m->name = told(text, #name, m->name);
+#define FLAG(name) m->name = told(text, #name, m->name) != 0;
+    FO_EACH_MACHINE_SIZE(SIZE)
+    FO_EACH_MACHINE_FLAG(FLAG)
+#undef SIZE
+#undef FLAG
+}
+
+void fo_set_machine(const fo_machine *m) {
+    enum { KB = 1 << 10, MB = 1 << 20 };
+    machine = *m;
+    machine.l1 = within(m->l1, 32 * KB, 64 * KB);
+    machine.l2 = within(m->l2, 256 * KB, MB);
+    machine.l3 = within(m->l3, 4 * MB, 32 * MB);
 }
 
 const fo_machine *fo_this_machine(void) {
     if (atomic_load_explicit(&known, memory_order_acquire)) return &machine;
-    enum { KB = 1 << 10, MB = 1 << 20 };
-    fo_machine m = {.l1 = cache(_SC_LEVEL1_DCACHE_SIZE, 32 * KB, 64 * KB),
-                    .l2 = cache(_SC_LEVEL2_CACHE_SIZE, 256 * KB, MB),
-                    .l3 = cache(_SC_LEVEL3_CACHE_SIZE, 4 * MB, 32 * MB),
-                    .line = 64,
+    fo_machine m = {.l1 = cache(_SC_LEVEL1_DCACHE_SIZE),
+                    .l2 = cache(_SC_LEVEL2_CACHE_SIZE),
+                    .l3 = cache(_SC_LEVEL3_CACHE_SIZE),
                     .dot_product = true,
+                    .bf16 = true,
                     .tiles = true,
                     .half_rate = runs_at_half_rate()};
     override(&m);
-    machine = m; /* threads that come here at once write the same */
+    fo_set_machine(&m); /* threads that come here at once write the same */
     atomic_store_explicit(&known, true, memory_order_release);
     return &machine;
 }
-
-void fo_set_half_rate(bool half) {
-    fo_this_machine();
-    machine.half_rate = half;
-}
-
-void fo_set_dot_product(bool used) {
-    fo_this_machine();
-    machine.dot_product = used;
-}
-
-void fo_set_amx(bool used) {
-    fo_this_machine();
-    machine.tiles = used;
-}
-
-bool fo_uses_amx(void) { return fo_this_machine()->tiles; }
-bool fo_dot_product(void) { return fo_this_machine()->dot_product; }
-bool fo_half_rate(void) { return fo_this_machine()->half_rate; }
-ptrdiff_t fo_l2_bytes(void) { return fo_this_machine()->l2; }

@@ -7,18 +7,30 @@
 
 enum { LINE_FLOATS = 16 }; /* of a cache line: 64 bytes */
 
+/* Fields: sizes, and what is used of a processor's instructions where it has them. */
+#define FO_EACH_MACHINE_SIZE(X) \
+    X(l1) X(l2) X(l3) /* bytes of data cache: of a core, of a core, of a core's share */ \
+    X(sets)           /* instruction sets, plain C the first; 0: all that there are */ \
+    X(processors)     /* that this process may use; 0: as the system tells */
+#define FO_EACH_MACHINE_FLAG(X) \
+    X(dot_product) /* of int8 */ \
+    X(bf16)        /* the dot product of bfloat16 */ \
+    X(tiles)       /* of both (AMX) */ \
+    X(half_rate)   /* vectors of 64 bytes take two cycles of a unit where those of 32 take one (AVX-512 on Zen 4) */
+
 typedef struct {
-    ptrdiff_t l1, l2, l3; /* bytes of data cache: of a core, of a core, of a core's share */
-    ptrdiff_t line;       /* bytes of a cache line */
-    bool dot_product;     /* of bytes: used where there is one */
-    bool tiles;           /* of bytes, likewise */
-    /* vectors of 64 bytes take two cycles of a unit where those of 32 take one (AVX-512 on Zen 4) */
-    bool half_rate;
+#define FO_SIZE_FIELD(name) ptrdiff_t name;
+#define FO_FLAG_FIELD(name) bool name;
+    FO_EACH_MACHINE_SIZE(FO_SIZE_FIELD)
+    FO_EACH_MACHINE_FLAG(FO_FLAG_FIELD)
+#undef FO_SIZE_FIELD
+#undef FO_FLAG_FIELD
 } fo_machine;
 
-/* The same at every call, unless a test changes it: fo_set_half_rate; FUSEDOPS_MACHINE="l2=524288,half_rate=1".
- * fo_set_dot_product, fo_set_amx likewise. */
+/* The same at every call, unless a test is another machine: FUSEDOPS_MACHINE="l2=524288,half_rate=1" is for a process,
+ * fo_set_machine for what is made from now on. */
 const fo_machine *fo_this_machine(void);
+void fo_set_machine(const fo_machine *);
 
 /* Whether the processor widens float16 (F16C). */
 bool fo_has_f16c(void);

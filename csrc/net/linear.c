@@ -6,6 +6,7 @@
  * weights that a caller lends for one run are read where they lie, or packed a panel at a time, for up to
  * FO_MIN_ROWS rows. */
 #include "axes.h"
+#include "../machine/machine.h"
 
 #include <string.h>
 
@@ -203,7 +204,7 @@ static ptrdiff_t unit_columns(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, in
 }
 
 /* Floats of x in a block. */
-static ptrdiff_t near_floats(void) { return fo_l2_bytes() / 2 / (ptrdiff_t)sizeof(float); }
+static ptrdiff_t near_floats(void) { return fo_this_machine()->l2 / 2 / (ptrdiff_t)sizeof(float); }
 
 /* Rows of x, of k steps, that stay in the cache; with long vectors so many that the next panel of w is fetched with
  * them (128 x 1024 x 1024 in 0.94 of the time, Zen 4). */

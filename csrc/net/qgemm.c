@@ -7,6 +7,7 @@
 
 #include "qgemm.h"
 #include "../pack.h"
+#include "../machine/machine.h"
 
 static float within_floats(double v) { return v > FLT_MAX ? FLT_MAX : v < -FLT_MAX ? -FLT_MAX : (float)v; }
 static double between(double v, double least, double most) { return v < least ? least : v > most ? most : v; }
@@ -312,7 +313,7 @@ static void qblock(void *context, ptrdiff_t task, int thread) {
 static void cut(qjob *job, int threads) {
     const fo_qplan *plan = job->p->plan;
     const fo_qkernels *kn = plan->kn;
-    const ptrdiff_t m = job->p->m, fitting = max_(fo_l2_bytes() / 2 / max_(job->row_bytes, 1), 2 * kn->mr),
+    const ptrdiff_t m = job->p->m, fitting = max_(fo_this_machine()->l2 / 2 / max_(job->row_bytes, 1), 2 * kn->mr),
                     tasks = threads > 1 ? FO_TASKS_A_THREAD * threads : 1;
     const ptrdiff_t blocks = max_(div_up(m, fitting), min_(div_up(tasks, plan->groups), div_up(m, 4 * kn->mr)));
     job->rows = div_up(m, blocks), job->down = div_up(m, job->rows);

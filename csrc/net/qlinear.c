@@ -6,6 +6,7 @@
 
 #include "qgemm.h"
 #include "../pack.h"
+#include "../machine/machine.h"
 
 struct fo_qlinear {
     fo_qplan products;
@@ -195,7 +196,7 @@ static fo_status run_wide(const fo_qlinear *plan, fo_types types, ptrdiff_t m, c
                           const char *residual, ptrdiff_t ldr, char *y, ptrdiff_t ldy) {
     const fo_qkernels *kn = plan->products.kn;
     const ptrdiff_t n = plan->products.n, k = plan->products.k, all = k + 2 * n;
-    const ptrdiff_t rows = clamp_(m, 1, max_(4 * FO_MIN_ROWS, fo_l2_bytes() / max_(all, 1)));
+    const ptrdiff_t rows = clamp_(m, 1, max_(4 * FO_MIN_ROWS, fo_this_machine()->l2 / max_(all, 1)));
     float *a = fo_arena_take((size_t)(rows * all) * sizeof *a), *r = a + rows * k, *c = r + rows * n;
     fo_status status = a ? FO_OK : FO_NO_MEMORY;
     for (ptrdiff_t i = 0, some; status == FO_OK && i < m; i += some) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "../fusedops_test.h"
+#include "../machine/machine.h"
 
 /* The first numbers of a file, or how many of them there are. A word that is no number ends them. */
 static int numbers_of(const char *folder, const char *name, long *a, long *b) {
@@ -76,6 +77,7 @@ int fo_cgroup_quota(const char *root, const char *list) {
 }
 
 int fo_processors(int bound) {
+    if (fo_this_machine()->processors) return (int)fo_this_machine()->processors;
     int n = (int)sysconf(_SC_NPROCESSORS_ONLN), quota = fo_cgroup_quota("/sys/fs/cgroup", "/proc/self/cgroup");
 #ifdef __linux__
     cpu_set_t set;

@@ -6,39 +6,19 @@ BFLOAT16 = np.dtype(np.uint16)  # its bits, in steps of a network
 TYPES[BFLOAT16] = DTYPES["bfloat16"]
 
 
-def dot_product():
-    """Whether the processor's int8 dot product is used, if it has one."""
-    return fo_dot_product()
-
-
 def has_dot_product():
     """Whether kernels of int8 have a dot product."""
     return fo_has_dot_product()
 
 
-def set_dot_product(bint used):
-    """For tests: layers that are made from now on do without it, or not."""
-    fo_set_dot_product(used)
-
-
-def uses_amx():
-    """Whether the processor's AMX are used, if it has them."""
-    return fo_uses_amx()
-
-
 def has_amx():
-    """Whether kernels of int8 have tiles."""
+    """Whether kernels of int8 and bfloat16 have tiles."""
     return fo_multiplies_by_amx()
 
 
 def has_bfloat16():
     """Whether the set in use has a dot product of bfloat16."""
     return fo_has_bf16()
-
-
-def set_amx(bint used):
-    """For tests, as set_dot_product."""
-    fo_set_amx(used)
 
 
 Q_STEPS, Q_STEPS_OF_ZEROS = FO_Q_STEPS, FO_Q_STEPS_OF_ZEROS

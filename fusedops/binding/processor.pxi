@@ -49,19 +49,16 @@ def activation_names():
     return tuple([fo_activation_name(kind).decode() for kind in range(FO_ACTIVATIONS)])
 
 
-def l2_bytes():
-    """The bytes of a core's second-level cache, at most 1 MB."""
-    return fo_l2_bytes()
+def machine():
+    """Returns the description of this machine (csrc/machine/machine.h): caches, whose sizes are held to what blocks are
+    made for, processors, and what is used of its instructions."""
+    return dict(fo_this_machine()[0])
 
 
-def half_rate():
-    """Whether AVX-512 takes twice as long as shorter vectors here."""
-    return fo_half_rate()
-
-
-def set_half_rate(bint half):
-    """For tests: what layers that are made from now on do on such a processor, or on another."""
-    fo_set_half_rate(half)
+def set_machine(**fields):
+    """For tests: what is made from now on is as on another machine, of which some fields are told."""
+    cdef fo_machine m = {**machine(), **fields}
+    fo_set_machine(&m)
 
 
 def variants():

@@ -218,7 +218,7 @@ def shapes():
     return layers
 
 
-def convolutions(column):
+def convolutions():
     """(row, answer)"""
     for (channels, outputs, kernel, stride, groups, padding, dilation), images in shapes().items():
         w = np.zeros((outputs, channels // groups, *kernel), np.float32)
@@ -230,11 +230,11 @@ def convolutions(column):
                 name = layer.kernel(shape)[0]
                 yield (
                     named((channels, outputs, kernel, stride, groups, padding, dilation), image, layout),
-                    name if layer.isa == column.removesuffix("_half_rate") else f"{layer.isa} {name}",
+                    name if layer.isa == fo.isa() else f"{layer.isa} {name}",
                 )
 
 
-def products(column):
+def products():
     sizes = (1, 2, 3, 7, 8, 12, 16, 24, 32, 40, 48, 64, 72, 100, 300, 1000)
     for n, k in product(sizes, (3, 16, 32, 33, 64, 100, 512)):
         yield f"linear {n} from {k}", fo.Linear(np.zeros((n, k), np.float32)).isa
@@ -258,7 +258,7 @@ def block(channels, hidden, outputs, layout, stride):
     return fo.DepthwiseSeparable(depthwise, project)
 
 
-def blocks(column):
+def blocks():
     for layout, (channels, hidden, outputs), stride in product(LAYOUTS, BLOCKS, (1, 2)):
         made = block(channels, hidden, outputs, layout, stride)
         for size in BLOCK_IMAGES:
@@ -267,8 +267,8 @@ def blocks(column):
             yield name, "one pass" if made.fuses(shape) else "layers"
 
 
-def answers(column):
-    """(row, answer) of the set that is active, by the column's name."""
+def answers():
+    """(row, answer) of the machine that this process is."""
     fo.set_num_threads(1)
     for part in convolutions, products, blocks:
-        yield from part(column)
+        yield from part()

@@ -4,10 +4,10 @@
     python tests/golden/make.py --write     writes the tables anew; columns of sets that this machine lacks stay
     python tests/golden/make.py --ran       the kernel variants that the cases run, by name
 
-The kernel variants need a build with FUSEDOPS_TRACE=1. A column is an instruction set; a cell that is empty is not
-compared: the set does not multiply as the case says, or no machine that has both has written it yet.
-FUSEDOPS_EMULATE_AVX512=1 (setup.py) fills AVX-512's. Caches are those of the machine below, whatever this one has, for
-the choice of an algorithm depends on them.
+The kernel variants need a build with FUSEDOPS_TRACE=1. A column of bits is an instruction set, with the caches of MACHINE
+below, for the choice of an algorithm depends on them; one of decisions is a machine (tests/support/machines.py), or the
+set of one that is not among them. A cell that is empty is not compared: the set does not multiply as the case says, or
+no machine that has both has written it yet. FUSEDOPS_EMULATE_AVX512=1 (setup.py) fills AVX-512's.
 """
 
 import argparse
@@ -18,27 +18,42 @@ from hashlib import sha256
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-MACHINE = "l1=32768,l2=524288,l3=33554432,half_rate=0"
 if __name__ == "__main__":
-    os.environ["FUSEDOPS_MACHINE"] = MACHINE  # read once, at the first call
+    os.environ.pop("FUSEDOPS_MACHINE", None)  # this process is several
     sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
 import numpy as np
 
 import fusedops as fo
 from fusedops import _core
+from machines import MACHINES
 
-SETS = ("scalar", "avx2", "avx512", "avx512_half_rate", "neon")
+MACHINE = dict(l1=32 << 10, l2=512 << 10, l3=32 << 20, half_rate=False)
+# The columns of each table: an instruction set and a machine.
+SETS = {
+    "scalar": ("scalar", MACHINE),
+    "avx2": ("avx2", MACHINE),
+    "avx512": ("avx512", MACHINE),
+    "avx512_half_rate": ("avx512", MACHINE | {"half_rate": True}),
+    "neon": ("neon", MACHINE),
+}
+OF_MACHINES = {
+    "scalar": ("scalar", MACHINE),
+    **{name: (("scalar", "avx2", "avx512")[m["sets"] - 1], m) for name, m in MACHINES.items()},
+    "neon": ("neon", MACHINE),
+}
+COLUMNS = {"bits": SETS, "decisions": OF_MACHINES}
 
 
-def available():
+def available(columns=SETS):
     """The columns that this machine can fill."""
-    return [s for s in SETS if s.removesuffix("_half_rate") in fo.available_isas()]
+    return [name for name, (isa, _) in columns.items() if isa in fo.available_isas()]
 
 
-def use(name):
-    fo.set_isa(name.removesuffix("_half_rate"))
-    _core.set_half_rate(name.endswith("_half_rate"))
+def use(isa, machine):
+    """Makes this process that machine, whose instructions are still this one's: no table asks for more."""
+    _core.set_machine(**{field: machine[field] for field in MACHINE})
+    fo.set_isa(isa)
 
 
 def digest(arrays):
@@ -68,7 +83,7 @@ def run(made, columns, threads=2):
     for name, case in made.items():
         row = {}
         for column in columns:
-            use(column)
+            use(*SETS[column])
             row[column] = case(Numbers(name)), _core.variants()
         yield name, row
 
@@ -91,9 +106,9 @@ def decisions():
     from decisions import answers
 
     table = {}
-    for column in available():
-        use(column)
-        for name, answer in answers(column):
+    for column in available(OF_MACHINES):
+        use(*OF_MACHINES[column])
+        for name, answer in answers():
             table.setdefault(name, {})[column] = answer
     return table
 
@@ -108,11 +123,13 @@ def read(path):
         return {row.pop("case"): row for row in csv.DictReader(file)}
 
 
-def write(path, table, known):
+def write(path, columns, table, known):
     with path.open("w", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["case", *SETS])
-        rows.writerows([name, *((known.get(name, {}) | row).get(s, "") for s in SETS)] for name, row in table.items())
+        rows.writerow(["case", *columns])
+        rows.writerows(
+            [name, *((known.get(name, {}) | row).get(c, "") for c in columns)] for name, row in table.items()
+        )
 
 
 def differences(table, known):
@@ -123,7 +140,7 @@ def differences(table, known):
         f"{name}, {column}: {known[name][column]} -> {cell}"
         for name in table.keys() & known.keys()
         for column, cell in table[name].items()
-        if known[name][column] not in ("", cell)
+        if known[name].get(column, "") not in ("", cell)
     ]
     return sorted(lines)
 
@@ -142,9 +159,11 @@ def main():
         path = HERE / f"{name}.csv"
         table, known = TABLES[name](), read(path)
         lines = differences(table, known)
-        print(*lines, f"{name}: {len(table)} rows on {', '.join(available())}, {len(lines)} differ", sep="\n")
+        print(
+            *lines, f"{name}: {len(table)} rows on {', '.join(available(COLUMNS[name]))}, {len(lines)} differ", sep="\n"
+        )
         if options.write:
-            write(path, table, known)
+            write(path, COLUMNS[name], table, known)
         failed |= bool(lines) and not options.write
     if failed:
         print(f"If these changes are wanted: python {os.path.relpath(__file__)} --write, and the commit says why")

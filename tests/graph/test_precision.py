@@ -9,6 +9,7 @@ from onnx import numpy_helper
 from onnx.parser import parse_model
 
 import fusedops as fo
+from catalog import using_machine
 from fusedops import _core, cli
 from fusedops.graph.planner.precision import call_of, of_layer
 from onnx_lines import network
@@ -115,17 +116,13 @@ def test_a_layer_that_gains_nothing_stays_float32(rng):
 
 
 def test_without_the_instruction_all_stays_float32(rng):
-    before = _core.dot_product()
-    _core.set_dot_product(False)
-    try:
+    with using_machine(dot_product=False):
         proto, x = chain(rng)
         model = fo.load_onnx(proto, precision="bfloat16")
         np.testing.assert_array_equal(model(x), fo.load_onnx(proto)(x))
         assert {r.reason for r in model.explain().refusals if r.kind == "precision"} == {
             "the processor has no product of bfloat16 for it"
         }
-    finally:
-        _core.set_dot_product(before)
 
 
 def test_open_sizes(rng):
@@ -326,16 +323,12 @@ def test_transposed_convolutions_that_stay_float32(rng):
 @pytest.mark.parametrize("instruction", [True, False])
 def test_recurrent_layers_and_attention_that_stay_float32(rng, instruction):
     """Few numbers, one query, and any where the processor lacks the instruction: the bits of float32, and why."""
-    before = _core.dot_product()
-    _core.set_dot_product(before and instruction)
-    try:
+    with using_machine(dot_product=_core.machine()["dot_product"] and instruction):
         for proto, *given in (recurrent(rng, "LSTM", 1, 4)[:2], (lambda a: (a[0], *a[1]))(attention(rng, 1))):
             model = fo.load_onnx(proto, precision="bfloat16")
             np.testing.assert_array_equal(model(*given), fo.load_onnx(proto)(*given))
             (reason,) = why_not(model)
             assert ("float32 is predicted" if _core.has_bfloat16() else "no product of bfloat16") in reason
-    finally:
-        _core.set_dot_product(before)
 
 
 def test_images_in_planes_are_moved(rng):

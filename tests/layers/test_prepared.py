@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fusedops as fo
-from catalog import using_isa
+from catalog import using_isa, using_machine
 from fusedops import _core
 
 # ic, oc, kernel, size, options of a Conv2d: every algorithm, and both rewrites
@@ -200,15 +200,10 @@ def test_a_layer_is_of_the_set_that_it_was_made_under(isa, half_rate, draw, name
     text, y = repr(layer), result(layer, x)
     for other in fo.available_isas():
         for rate in (False, True) if other == "avx512" else (False,):  # which no other set asks for
-            with using_isa(other):
-                before = _core.half_rate()
-                _core.set_half_rate(rate)
-                try:
-                    same = result(layer, x), result(layer, np.repeat(x, 2, axis=-1)[..., ::2])
-                    assert kernel is None or layer.kernel(x.shape) == kernel
-                    assert fuses is None or layer.fuses(x.shape) == fuses
-                finally:
-                    _core.set_half_rate(before)
+            with using_isa(other), using_machine(half_rate=rate):
+                same = result(layer, x), result(layer, np.repeat(x, 2, axis=-1)[..., ::2])
+                assert kernel is None or layer.kernel(x.shape) == kernel
+                assert fuses is None or layer.fuses(x.shape) == fuses
             for again in same:
                 np.testing.assert_array_equal(again, y)
             assert repr(layer) == text

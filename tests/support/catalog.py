@@ -526,19 +526,26 @@ def using_isa(name):
         fo.set_isa(before)
 
 
+@contextmanager
+def using_machine(**fields):
+    """What is made here is as on a machine that differs by some fields of csrc/machine/machine.h."""
+    before = _core.machine()
+    _core.set_machine(**fields)
+    try:
+        yield
+    finally:
+        _core.set_machine(**before)
+
+
 INT8_PRODUCTS = {"amx": (True, True), "dots": (True, False), "words": (False, False)}
 
 
 @contextmanager
 def using_int8_products(kind):
     """AMX, dot products or neither, as far as the set in use has them: whether it has."""
-    before = _core.dot_product(), _core.uses_amx()
-    dots, tiles = INT8_PRODUCTS[kind]
-    _core.set_dot_product(dots), _core.set_amx(tiles)
-    try:
+    here, (dots, tiles) = _core.machine(), INT8_PRODUCTS[kind]
+    with using_machine(dot_product=dots and here["dot_product"], tiles=tiles and here["tiles"]):
         yield (_core.has_dot_product(), _core.has_amx()) == INT8_PRODUCTS[kind]
-    finally:
-        _core.set_dot_product(before[0]), _core.set_amx(before[1])
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from ..steps.tensor import physical_memory
 # 7x7 with its 9 MB of weights 674 576 556 540. Two threads want tiles of twice the images, to share them.
 # With 512 KB of second-level cache half of it is better, batch 8 over 1: MobileNetV1 0.95 (8 MB: 1.01), ResNet-50 1.01
 # (1.02).
-CACHE_BYTES = 8 * _core.l2_bytes()
+CACHE_BYTES = 8 * _core.machine()["l2"]
 MOST = 8  # times as many tiles as needed, where the batch has no better divisor; else the step runs at once
 
 
