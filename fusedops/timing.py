@@ -34,17 +34,25 @@ class Summary(NamedTuple):
         )
 
 
-BUSY = (
-    1.3  # medians this many times the least time are those of a machine that does other work too; a quiet one has 1.1
-)
+# Medians this many times the least time are those of a machine that does other work too. A quiet one has 1.1.
+BUSY = 1.3
 
 
-def busy(summaries: Iterable[Summary]) -> str:
-    """A sentence on other work that disturbed the measurement; empty where there was little."""
-    apart = max(s.median / s.min for s in summaries)
-    if apart < BUSY:
-        return ""
-    return f"busy machine: medians are up to {apart:.1f} times the least times, so compare the latter, or run it again"
+class Shown(NamedTuple):
+    """What a table of summaries shows: its heading, the fields of its columns, and the field that ratios are of."""
+
+    heading: str
+    columns: tuple[str, ...]
+    compared: str
+
+    @classmethod
+    def of(cls, summaries: Iterable[Summary]) -> "Shown":
+        """Chooses every field and the medians' ratios, or the least times alone where the machine is busy."""
+        apart = max(s.median / s.min for s in summaries)
+        if apart < BUSY:
+            return cls("Execution times", Summary._fields, "median")
+        medians = f"medians are up to {apart:.1f} times the least times"
+        return cls(f"Execution times. The machine is busy ({medians}): these are the least.", ("min",), "min")
 
 
 def batch_time(call, number):
