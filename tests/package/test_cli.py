@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -108,6 +109,31 @@ def test_rounds_take_every_function_in_turn():
     times = timing.interleaved(functions, 1e-9, batch_seconds=0, least_rounds=3, progress=done.append)
     assert calls[-12:] == ["a", "a", "b", "b"] * 3 and done == [pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0]
     assert times["a"].min <= times["a"].median <= times["a"].max and times["b"].std >= 0
+
+
+def test_a_thread_alone_is_timed_without_other_programs():
+    """A call that sleeps, as one that waits for its turn, takes no processor time."""
+    calls = {"sleep": lambda: time.sleep(2e-3)}
+    waited, worked = (
+        timing.interleaved(calls, 1e-9, clock=clock)["sleep"].median for clock in (time.perf_counter, time.thread_time)
+    )
+    assert waited >= 2 and worked < 1
+
+
+@pytest.mark.parametrize("threads, clock", [(1, time.thread_time), (2, time.perf_counter)])
+def test_the_clock_of_bench(threads, clock, monkeypatch):
+    pytest.importorskip("rich", reason="rich is not installed")
+    pytest.importorskip("threadpoolctl", reason="threadpoolctl is not installed")
+    clocks, a_millisecond = [], timing.Summary.of([0.001])
+
+    def interleaved(calls, seconds, *, clock, progress):
+        clocks.append(clock)
+        return dict.fromkeys(calls, a_millisecond)
+
+    monkeypatch.setattr(report, "WORKLOADS", {"rnn_cell": workloads.WORKLOADS["rnn_cell"]})
+    monkeypatch.setattr(report, "interleaved", interleaved)
+    table = report.table(report.measure(threads))
+    assert clocks == [clock] and ("processor time" in table) == (threads == 1)
 
 
 def test_summary_is_in_milliseconds():
