@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from . import __version__, extras, runtime
+from . import extras, runtime
 from .benchmark import report
 from .layers import PRECISIONS
 
@@ -23,10 +23,13 @@ def main(argv=None):
     parser = _parser()
     try:
         options = _parsed(parser, argv)
-        if options.command is None:
+        if options.version:
+            print(f"fusedops {runtime.version()}")
+        elif options.command is None:
             parser.print_help(sys.stderr)
             return 2
-        options.run(options)
+        else:
+            options.run(options)
         sys.stdout.flush()
     except ModuleNotFoundError as e:
         module = (e.name or "").split(".")[0]
@@ -56,7 +59,7 @@ def _parser():
         description="Fused kernels for CPUs: what they are here, and what fusion buys.",
         epilog="See fusedops COMMAND --help for the options and examples of a command.",
     )
-    parser.add_argument("--version", action="version", version=f"fusedops {__version__}")
+    parser.add_argument("--version", action="store_true", help="show the version, with the commit of a git checkout")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     info = commands.add_parser("info", help="show processor, caches, instruction sets, threads and compiler")

@@ -11,7 +11,7 @@ from time import perf_counter, thread_time
 
 import numpy as np
 
-from .. import __version__, load, load_onnx, load_tflite, runtime
+from .. import load, load_onnx, load_tflite, runtime
 from ..graph.runtime.profiler import benchmark
 from ..timing import BUSY, Shown, Summary, batch_time, interleaved
 from .workloads import BASELINES, VARIANTS, WORKLOADS, build
@@ -86,7 +86,7 @@ def _task(progress, title):
 
 def _heading(threads):
     return {
-        "fusedops": __version__,
+        "fusedops": runtime.version(),
         "numpy": np.__version__,
         "processor": processor(),
         "isa": runtime.isa(),
