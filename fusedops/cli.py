@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from . import __version__, extras, runtime
+from . import extras, runtime
 from .benchmark import report
 from .layers import PRECISIONS
 
@@ -23,10 +23,13 @@ def main(argv=None):
     parser = _parser()
     try:
         options = _parsed(parser, argv)
-        if options.command is None:
+        if options.version:
+            print(f"fusedops {runtime.version()}")
+        elif options.command is None:
             parser.print_help(sys.stderr)
             return 2
-        options.run(options)
+        else:
+            options.run(options)
         sys.stdout.flush()
     except ModuleNotFoundError as e:
         module = (e.name or "").split(".")[0]
@@ -56,7 +59,7 @@ def _parser():
         description="Fused kernels for CPUs: what they are here, and what fusion buys.",
         epilog="See fusedops COMMAND --help for the options and examples of a command.",
     )
-    parser.add_argument("--version", action="version", version=f"fusedops {__version__}")
+    parser.add_argument("--version", action="store_true", help="show the version, with the commit of a git checkout")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     info = commands.add_parser("info", help="show processor, caches, instruction sets, threads and compiler")
@@ -67,7 +70,7 @@ def _parser():
         help="time fused, folded only, unfused and NumPy side by side",
         formatter_class=argparse.RawTextHelpFormatter,
         epilog=_examples(
-            ("fusedops bench --quick", "all workloads on one thread, in 15 seconds"),
+            ("fusedops bench --quick", "all workloads on one thread"),
             (
                 "fusedops bench --threads 4 --plot speeds.png --json speeds.json",
                 "on four, with a picture and the figures",
@@ -98,7 +101,9 @@ def _parser():
     bench.add_argument(
         "--threads", type=_count, default=1, metavar="N", help="threads of fusedops and of NumPy's BLAS (default: 1)"
     )
-    bench.add_argument("--quick", action="store_true", help="fewer rounds: ends within 15 seconds")
+    bench.add_argument(
+        "--quick", action="store_true", help="fewer rounds: about 15 seconds for all workloads on an idle machine"
+    )
     bench.add_argument("--plot", metavar="FILE.png", help="draw the speeds as bars")
     bench.add_argument("--json", metavar="FILE", help="write the figures")
     bench.set_defaults(run=_bench)
@@ -223,9 +228,8 @@ def _bench(options):
         times, profile, results = report.measure_network(
             options.model, options.threads, sizes, options.quick, options.disabled, options.precision
         )
-        print(report.setting(results), times, "", profile, sep="\n")
-        if remark := report.disturbed(times, profile):
-            print(remark)
+        heading = filter(None, (report.setting(results), report.disturbed(times, profile)))
+        print(*heading, times, "", profile, sep="\n")
     if options.json:
         report.write_json(results, options.json)
     if options.plot and options.model is None:

@@ -144,13 +144,35 @@ def bfloat16_products() -> str:
     return "BFMMLA" if isa() == "neon" else "AVX512_BF16"
 
 
+def version() -> str:
+    """Tells the version, in a git checkout with its commit: ``"1.1.0.dev0+g31ee619"``, and ``".dirty"`` after a change
+    that is not committed."""
+    commit = _commit(os.path.dirname(os.path.dirname(__file__)))
+    return f"{__version__}+g{commit}" if commit else __version__
+
+
+def _commit(folder: str) -> str:
+    """Asks git for the commit of a checkout; returns nothing where there is no checkout, no commit or no git."""
+    git = os.path.join(folder, ".git")  # git itself would search the folders above, which are another project's
+    if not os.path.exists(git):
+        return ""
+    import subprocess  # noqa: PLC0415  # takes a millisecond or more, which `import fusedops` saves
+
+    command = ["git", f"--git-dir={git}", f"--work-tree={folder}", "describe", "--always", "--exclude=*"]
+    try:
+        return subprocess.run([*command, "--dirty=.dirty"], capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
+
+
 def show_config() -> dict[str, Any]:
     """Prints and returns what this build is and uses.
 
     Returns
     -------
     dict
-        Version, instruction sets, what multiplies bytes and bfloat16, threads, threading and compiler.
+        Version with the commit of a git checkout, instruction sets, what multiplies bytes and bfloat16, threads,
+        threading and compiler.
 
     Examples
     --------
@@ -161,7 +183,7 @@ def show_config() -> dict[str, Any]:
     ['available_isas', 'bfloat16_products', 'compiler']
     """
     config = {
-        "version": __version__,
+        "version": version(),
         "isa": isa(),
         "available_isas": available_isas(),
         "int8_products": int8_products(),

@@ -34,28 +34,36 @@ class Summary(NamedTuple):
         )
 
 
-BUSY = (
-    1.3  # medians this many times the least time are those of a machine that does other work too; a quiet one has 1.1
-)
+# Medians this many times the least time are those of a machine that does other work too. A quiet one has 1.1.
+BUSY = 1.3
 
 
-def busy(summaries: Iterable[Summary]) -> str:
-    """A sentence on other work that disturbed the measurement; empty where there was little."""
-    apart = max(s.median / s.min for s in summaries)
-    if apart < BUSY:
-        return ""
-    return f"busy machine: medians are up to {apart:.1f} times the least times, so compare the latter, or run it again"
+class Shown(NamedTuple):
+    """What a table of summaries shows: its heading, the fields of its columns, and the field that ratios are of."""
+
+    heading: str
+    columns: tuple[str, ...]
+    compared: str
+
+    @classmethod
+    def of(cls, summaries: Iterable[Summary]) -> "Shown":
+        """Chooses every field and the medians' ratios, or the least times alone where the machine is busy."""
+        apart = max(s.median / s.min for s in summaries)
+        if apart < BUSY:
+            return cls("Execution times", Summary._fields, "median")
+        medians = f"medians are up to {apart:.1f} times the least times"
+        return cls(f"Execution times. The machine is busy ({medians}): these are the least.", ("min",), "min")
 
 
-def batch_time(call, number):
+def batch_time(call, number, clock=perf_counter):
     """Mean seconds of `number` calls in a row."""
-    start = perf_counter()
+    start = clock()
     for _ in repeat(None, number):
         call()
-    return (perf_counter() - start) / number
+    return (clock() - start) / number
 
 
-def interleaved(calls, seconds, *, batch_seconds=2e-3, least_rounds=7, progress=lambda done: None):
+def interleaved(calls, seconds, *, batch_seconds=2e-3, least_rounds=7, clock=perf_counter, progress=lambda done: None):
     """Times functions against one another.
 
     A round takes one sample of each, so that a change in the machine's speed meets them all. A sample is the mean of a
@@ -66,6 +74,8 @@ def interleaved(calls, seconds, *, batch_seconds=2e-3, least_rounds=7, progress=
     calls : dict of str to function
     seconds : float
         Time for all rounds together; `least_rounds` are made in any case.
+    clock : function
+        ``time.thread_time`` leaves out the time slices of other programs. It is for calls that use one thread.
     progress : function, optional
         Told after each round what part of the rounds is done.
 
@@ -76,13 +86,13 @@ def interleaved(calls, seconds, *, batch_seconds=2e-3, least_rounds=7, progress=
     numbers = {}
     for name, call in calls.items():  # warm-up
         call()
-        numbers[name] = max(1, round(batch_seconds / max(min(batch_time(call, 1) for _ in range(3)), 1e-7)))
+        numbers[name] = max(1, round(batch_seconds / max(min(batch_time(call, 1, clock) for _ in range(3)), 1e-7)))
     samples = {name: [] for name in calls}
     start, rounds, done = perf_counter(), 0, 0.0
     while done < 1:
         for name, call in calls.items():
             call()
-            samples[name].append(batch_time(call, numbers[name]))
+            samples[name].append(batch_time(call, numbers[name], clock))
         rounds += 1
         done = min(rounds / least_rounds, (perf_counter() - start) / seconds, 1.0)
         progress(done)

@@ -7,13 +7,14 @@ import zipfile
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
+from time import perf_counter, thread_time
 
 import numpy as np
 
-from .. import __version__, load, load_onnx, load_tflite, runtime
+from .. import load, load_onnx, load_tflite, runtime
 from ..graph.runtime.profiler import benchmark
-from ..timing import BUSY, Summary, batch_time, busy, interleaved
-from .workloads import UNFUSED, VARIANTS, WORKLOADS, build
+from ..timing import BUSY, Shown, Summary, batch_time, interleaved
+from .workloads import BASELINES, VARIANTS, WORKLOADS, build
 
 COLORS = {
     "numpy": "#bbbbbb",
@@ -85,7 +86,7 @@ def _task(progress, title):
 
 def _heading(threads):
     return {
-        "fusedops": __version__,
+        "fusedops": runtime.version(),
         "numpy": np.__version__,
         "processor": processor(),
         "isa": runtime.isa(),
@@ -95,52 +96,61 @@ def _heading(threads):
 
 def measure(threads, quick=False):
     """Times all workloads with a progress display; everything as the dict that --json writes."""
-    results = {}
+    results, seconds = {}, 0.65 if quick else 5.0
+    # On a busy machine every sample of a long call has time slices of other programs in it.
+    clock = thread_time if threads == 1 else perf_counter
     with _conditions(threads) as progress:
         for name, workload in WORKLOADS.items():
-            times = interleaved(build(name), 0.65 if quick else 5.0, progress=_task(progress, workload.title))
+            times = interleaved(build(name), seconds, clock=clock, progress=_task(progress, workload.title))
             results[name] = {"title": workload.title, "ms": {variant: s.as_dict() for variant, s in times.items()}}
     return {**_heading(threads), "workloads": results}
 
 
 def table(results):
-    """The execution times, with the speed-up of each step over the line above and over the unfused path."""
-    lines = [
-        "Execution time summary, ms",
-        setting(results),
-        "",
-        f"{'':17}" + "".join(f"{name:>9}" for name in Summary._fields) + f"{'step':>8}{'vs unfused':>12}",
-    ]
+    """Writes the execution times, with speed-ups over the unfused path or, next to int8, over fused float32."""
+    shown = _shown(results)
+    lines, before = [shown.heading, setting(results)], None
     for workload in results["workloads"].values():
+        baseline = _baseline(workload)
+        if baseline != before:
+            titles = "".join(f"{name:>9}" for name in shown.columns)
+            lines += ["", f"{'ms':17}{titles}{'vs ' + VARIANTS[baseline]:>18}"]
+            before = baseline
         lines.append(workload["title"])
-        above, unfused = None, _unfused(workload)
-        for variant, summary in workload["ms"].items():
-            median = summary["median"]
-            decimals = 3 if median >= 10 else 4 if median >= 0.1 else 6
-            step = "" if above is None else f"{above / median:.2f}x"
-            lines.append(
-                f"  {VARIANTS[variant]:15}"
-                + "".join(f"{ms:9.{decimals}f}" for ms in summary.values())
-                + f"{step:>8}{f'{unfused / median:.2f}x':>12}"
-            )
-            above = median
+        for (variant, summary), speed in zip(workload["ms"].items(), _speeds(workload, shown), strict=True):
+            ms = summary[shown.compared]
+            decimals = 3 if ms >= 10 else 4 if ms >= 0.1 else 6
+            times = "".join(f"{summary[name]:9.{decimals}f}" for name in shown.columns)
+            lines.append(f"  {VARIANTS[variant]:15}{times}{f'{speed:.2f}x':>18}")
     lines += [
         "",
-        "step: speed-up of the median over the line above; vs unfused: over the unfused path.",
+        f"vs: speed-up by the {shown.compared} column.",
+        "unfused: each operation is a pass over memory. folded only: batch norm and",
+        "bias are in the kernel, the rest are passes. fused: all in one kernel, of",
+        "blocks one for each layer. fused block: one for all layers, where that pays.",
+        "int8 unfused: dequantize, compute, activate and quantize, each a pass.",
         "Shapes: figure 4 of the TVM paper (batch 1, stride 1, padding 1 for 3x3 and",
-        "128 inputs are our assumptions), WeeNet, and blocks of MobileNet V1 and V2:",
-        '"fused" runs their layers one after the other, "fused block" as one kernel',
-        "where that pays. int8: float32 by passes and as one kernel, bfloat16 as one;",
-        "dequantise, compute, activate and quantise, each a pass; all in one kernel;",
-        "channels last.",
-        busy(Summary(**ms) for workload in results["workloads"].values() for ms in workload["ms"].values()),
+        "128 inputs are our assumptions), WeeNet, and blocks of MobileNet V1 and V2.",
+        "int8 and the float32 next to it have channels last.",
     ]
-    return "\n".join(lines).rstrip()
+    if results["threads"] == 1:
+        lines.append("Times are processor time, without the time slices of other programs.")
+    return "\n".join(lines)
 
 
-def _unfused(workload):
-    """The median of the path that others are compared with."""
-    return next(workload["ms"][name]["median"] for name in UNFUSED if name in workload["ms"])
+def _shown(results):
+    return Shown.of(Summary(**ms) for workload in results["workloads"].values() for ms in workload["ms"].values())
+
+
+def _baseline(workload):
+    """Chooses the variant that the others are compared with."""
+    return next(name for name in BASELINES if name in workload["ms"])
+
+
+def _speeds(workload, shown):
+    """Divides the baseline's time by that of each variant."""
+    baseline = workload["ms"][_baseline(workload)][shown.compared]
+    return [baseline / summary[shown.compared] for summary in workload["ms"].values()]
 
 
 def setting(results):
@@ -166,36 +176,35 @@ def check_picture(path):
 
 
 def plot(results, path):
-    """Speed of each variant relative to the unfused path, as in figure 4 of the TVM paper."""
+    """Draws the speed of each variant relative to the baseline, as in figure 4 of the TVM paper."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    workloads = list(results["workloads"].values())
-    parts = {}
-    for w in workloads:
+    shown, parts = _shown(results), {}
+    for w in results["workloads"].values():
         parts.setdefault(tuple(w["ms"]), []).append(w)
     rows = list(parts.values())
     figure, axes = plt.subplots(len(rows), figsize=(9, 3.4 * len(rows)), layout="constrained", squeeze=False)
     for axis, part in zip(axes.flat, rows, strict=True):
-        _bars(axis, part)
-    figure.suptitle(setting(results), fontsize=9)
+        _bars(axis, part, shown)
+    figure.suptitle(f"{setting(results)}, compared by the {shown.compared}", fontsize=9)
     _save(figure, path)
 
 
-def _bars(axes, workloads):
-    """A bar for each variant of the workloads, which all have the same ones."""
+def _bars(axes, workloads, shown):
+    """Draws a bar for each variant of the workloads, which all have the same ones."""
     variants = list(workloads[0]["ms"])
     width = 0.8 / len(variants)
-    for i, variant in enumerate(variants):
-        speed = [_unfused(w) / w["ms"][variant]["median"] for w in workloads]
+    speeds = zip(*(_speeds(w, shown) for w in workloads), strict=True)
+    for i, (variant, speed) in enumerate(zip(variants, speeds, strict=True)):
         at = np.arange(len(speed)) + (i - (len(variants) - 1) / 2) * width
         bars = axes.bar(at, speed, width, label=VARIANTS[variant], color=COLORS[variant])
         axes.bar_label(bars, fmt="%.2f", fontsize=7)
     axes.set_xticks(range(len(workloads)), [w["title"].replace(" ", "\n", 1) for w in workloads], fontsize=8)
     axes.axhline(1, color="black", linewidth=0.5)
-    axes.set_ylabel("speed, unfused = 1")
+    axes.set_ylabel(f"speed, {VARIANTS[_baseline(workloads[0])]} = 1")
     axes.margins(y=0.2)
     axes.legend(ncols=len(variants), fontsize=8, frameon=False, loc="upper center")
     axes.spines[["top", "right"]].set_visible(False)
@@ -242,13 +251,13 @@ def measure_network(path, threads, sizes, quick=False, disabled_passes=(), preci
 
 
 def disturbed(times, profile):
-    """A sentence on other work where the whole network took much longer than its nodes; empty where it did not."""
+    """Tells of other work where even the network's least time is far above its nodes'; says nothing where it is not."""
     nodes = sum(node.ms for node in profile.layers)
-    if times.median < BUSY * nodes + 0.1:  # a call has its own microseconds
+    if times.min < BUSY * nodes + 0.1:  # a call has its own microseconds
         return ""
     return (
-        f"busy machine: the network's median of {times.median:.1f} ms is {times.median / nodes:.1f} times "
-        f"{nodes:.1f} ms, the sum of its nodes' least times, which other work did not disturb"
+        f"The machine is busy: the network's least time of {times.min:.1f} ms is {times.min / nodes:.1f} times "
+        f"{nodes:.1f} ms, the sum of its nodes' least times"
     )
 
 
@@ -279,8 +288,9 @@ def time_quantized(model, small, arrays, threads):
     with _conditions(threads) as progress:
         forms = {"float32": model, "int8": small}
         times = benchmark(forms, arrays, number=3, repeat=10, progress=_task(progress, "network"))
-    before, after = times.times.values()
-    return f"{times}\nint8: {before.median / after.median:.2f} times as fast as float32, by the medians"
+    compared = Shown.of(times.times.values()).compared
+    before, after = (getattr(s, compared) for s in times.times.values())
+    return f"{times}\nint8: {before / after:.2f} times as fast as float32, by the {compared} column"
 
 
 def read_samples(path, inputs):

@@ -31,12 +31,12 @@ VARIANTS = {
     "fused": "fused",
     "block": "fused block",
     "float32 unfused": "float32 unfused",
-    "float32": "float32",
+    "float32": "float32 fused",
     "bfloat16": "bfloat16",
     "int8 unfused": "int8 unfused",
     "int8 fused": "int8 fused",
 }
-UNFUSED = "unfused", "int8 unfused"  # what others are compared with
+BASELINES = "unfused", "float32"  # what a workload's variants are compared with: the one of these that it has
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,7 @@ class Model:
     >>> model(x, bias=bias, out=y) is y
     True
     >>> print(model.benchmark(x, bias, number=1, repeat=2))  # doctest: +ELLIPSIS
-    Execution time summary:
-                 mean (ms)  median (ms)  max (ms)  min (ms)  std (ms)  vs unfused
+    Execution times...vs unfused
     fused ...
     """
 
@@ -323,7 +322,8 @@ class Model:
         Returns
         -------
         Benchmark
-            ``str()`` is a table of mean, median, max, min and std in milliseconds; ``as_dict()`` has the numbers.
+            ``str()`` is a table of mean, median, max, min and std, or of the least times alone on a busy machine, whose
+            medians are no measure; ``as_dict()`` has all numbers, in milliseconds.
 
         Raises
         ------

@@ -618,7 +618,9 @@ def test_profile_and_benchmark(networks):
     _, x, forms = networks("resnet18")
     net = forms[True, True]
     times = net.benchmark(x.numpy(), number=1, repeat=2)
-    assert set(times.as_dict()) == {"fused", "folded only", "unfused"} and times.mean > 0 and "median" in str(times)
+    assert (
+        set(times.as_dict()) == {"fused", "folded only", "unfused"} and times.mean > 0 and "folded only" in str(times)
+    )
     profile = net.profile(x.numpy(), repeat=1)
     assert (
         len(profile.layers) == len(net.plan(x.numpy())[0].steps)
@@ -650,11 +652,21 @@ def test_shares_above_the_peak_are_explained():
 
 
 def test_a_busy_machine_is_told():
-    def told(*seconds):
-        return str(profiler.Benchmark({"fused": Summary.of(seconds), "unfused": Summary.of([0.02])}))
+    """In the heading, and the least times are compared."""
 
-    assert "busy machine: medians are up to 2.2 times" in told(0.017, 0.037, 0.038)
-    assert "busy" not in told(0.017, 0.018, 0.2)
+    def told(*seconds):
+        heading, titles, fused, _ = str(
+            profiler.Benchmark({"fused": Summary.of(seconds), "unfused": Summary.of([0.034])})
+        ).splitlines()
+        return heading, titles.split()[0], fused.split()[1:]
+
+    assert told(0.017, 0.034, 0.035) == (
+        "Execution times. The machine is busy (medians are up to 2.0 times the least times): these are the least.",
+        "min",
+        ["17.0000", "2.00x"],
+    )
+    heading, first, cells = told(0.016, 0.017, 0.2)
+    assert (heading, first) == ("Execution times", "mean") and cells[1] == "17.0000" and cells[-1] == "2.00x"
 
 
 def test_a_benchmark_says_what_fusion_buys():
@@ -662,6 +674,27 @@ def test_a_benchmark_says_what_fusion_buys():
     lines = str(profiler.Benchmark({"fused": fused, "unfused": unfused})).splitlines()
     assert lines[1].endswith("vs unfused") and [line.split()[-1] for line in lines[2:]] == ["2.00x", "1.00x"]
     assert "vs unfused" not in str(profiler.Benchmark({"fused": fused}))  # a saved network's other forms are not there
+
+
+def test_units_suit_the_sizes():
+    times = str(profiler.Benchmark({"fused": Summary.of([2e-6])}))
+    assert "min (us)" in times and "2.00" in times
+
+    def told(*nodes):
+        head, *rows = str(profiler.Profile(list(nodes), 100.0, 10.0)).splitlines()[: len(nodes) + 2]
+        return head.split(), [row.split() for row in rows]
+
+    conv = profiler.NodeProfile("c", "Conv", "conv", 0.0008, 0.001, 18.4e-6, 4, 0.2)
+    relu = profiler.NodeProfile("r", "Relu", "pointwise", 0.0002, 0.0002, 0.0, 4, 0.0)
+    head, rows = told(conv, relu)
+    assert head == ["node", "operator", "steps", "us", "unfused", "us", "operations", "of", "peak"]
+    assert rows == [
+        ["c", "Conv", "conv", "0.80", "1.00", "18.4", "k", "20%"],
+        ["r", "Relu", "pointwise", "0.20", "0.20"],
+        ["all", "1.00", "1.20", "18.4", "k"],
+    ]
+    assert told(conv._replace(ms=2.0, gflop=1.5))[1][0] == ["c", "Conv", "conv", "2.0000", "0.0010", "1.5", "G", "20%"]
+    assert told(relu._replace(unfused_ms=None))[0] == ["node", "operator", "steps", "us"]  # no column without a cell
 
 
 def test_convolution_before_a_softmax_rounds_all_channels_alike():

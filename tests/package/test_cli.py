@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 import fusedops as fo
-from fusedops import cli, timing
+from fusedops import cli, runtime, timing
 from fusedops.benchmark import report, workloads
+from fusedops.graph.runtime import profiler
 
 
 def test_info_names_the_machine_and_the_build(capsys):
@@ -32,9 +34,7 @@ def test_caches_have_their_sizes(tmp_path):
 
 
 def test_version(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["--version"])
-    assert stopped.value.code == 0 and capsys.readouterr().out == f"fusedops {fo.__version__}\n"
+    assert cli.main(["--version"]) == 0 and capsys.readouterr().out == f"fusedops {runtime.version()}\n"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,31 @@ def test_rounds_take_every_function_in_turn():
     assert times["a"].min <= times["a"].median <= times["a"].max and times["b"].std >= 0
 
 
+def test_a_thread_alone_is_timed_without_other_programs():
+    """A call that sleeps, as one that waits for its turn, takes no processor time."""
+    calls = {"sleep": lambda: time.sleep(2e-3)}
+    waited, worked = (
+        timing.interleaved(calls, 1e-9, clock=clock)["sleep"].median for clock in (time.perf_counter, time.thread_time)
+    )
+    assert waited >= 2 and worked < 1
+
+
+@pytest.mark.parametrize("threads, clock", [(1, time.thread_time), (2, time.perf_counter)])
+def test_the_clock_of_bench(threads, clock, monkeypatch):
+    pytest.importorskip("rich", reason="rich is not installed")
+    pytest.importorskip("threadpoolctl", reason="threadpoolctl is not installed")
+    clocks, a_millisecond = [], timing.Summary.of([0.001])
+
+    def interleaved(calls, seconds, *, clock, progress):
+        clocks.append(clock)
+        return dict.fromkeys(calls, a_millisecond)
+
+    monkeypatch.setattr(report, "WORKLOADS", {"rnn_cell": workloads.WORKLOADS["rnn_cell"]})
+    monkeypatch.setattr(report, "interleaved", interleaved)
+    table = report.table(report.measure(threads))
+    assert clocks == [clock] and ("processor time" in table) == (threads == 1)
+
+
 def test_summary_is_in_milliseconds():
     summary = timing.Summary.of([0.001, 0.002, 0.006])
     std = (14 / 3) ** 0.5
@@ -117,7 +142,7 @@ def test_summary_is_in_milliseconds():
 
 
 def test_bench_prints_the_table_and_writes_its_files(monkeypatch, capsys, tmp_path):
-    names = "rnn_cell", "inverted", "depthwise_8_bits"
+    names = "rnn_cell", "inverted", "conv1x1_8_bits"
     monkeypatch.setattr(report, "WORKLOADS", {name: workloads.WORKLOADS[name] for name in names})
     a_millisecond = timing.Summary.of([0.0005, 0.001, 0.003])
     monkeypatch.setattr(report, "interleaved", lambda calls, seconds, **options: dict.fromkeys(calls, a_millisecond))
@@ -126,12 +151,73 @@ def test_bench_prints_the_table_and_writes_its_files(monkeypatch, capsys, tmp_pa
     assert cli.main(["bench", "--quick", "--threads", "1", "--json", str(figures), "--plot", str(picture)]) == 0
     table = capsys.readouterr().out
     assert all(label in table for label in workloads.VARIANTS.values()) and "1.00x" in table and "1 thread\n" in table
-    assert table.endswith(
-        "busy machine: medians are up to 2.0 times the least times, so compare the latter, or run it again\n"
-    )
+    assert table.startswith("Execution times. The machine is busy (medians are up to 2.0 times the least times)")
     assert json.loads(figures.read_text())["workloads"]["rnn_cell"]["ms"]["fused"]["median"] == 1
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert fo.get_num_threads() == before
+
+
+def timed(name, **forms):
+    """The results of one workload: the milliseconds of each form's samples."""
+    ms = {
+        form.replace("_", " "): timing.Summary.of([s / 1e3 for s in samples]).as_dict()
+        for form, samples in forms.items()
+    }
+    return {"processor": "P", "isa": "I", "threads": 1, "workloads": {name: {"title": name, "ms": ms}}}
+
+
+def cells(table, form):
+    """The numbers in the row of a form."""
+    return re.search(rf"^  {form} +(\d.*)$", table, re.MULTILINE)[1].split()
+
+
+def test_a_quiet_machine_is_compared_by_medians():
+    table = report.table(timed("t", unfused=[3.9, 4, 4.1], fused=[1.9, 2, 2.7]))
+    assert table.startswith("Execution times\n") and "by the median column" in table and "busy" not in table
+    assert cells(table, "unfused")[1:] == ["4.0000", "4.1000", "3.9000", "0.0816", "1.00x"]
+    assert cells(table, "fused")[1] == "2.0000" and cells(table, "fused")[-1] == "2.00x"
+
+
+def test_a_busy_machine_is_compared_by_least_times():
+    """Other work took most of the fused form's samples: the medians would say 0.40x."""
+    table = report.table(timed("t", numpy=[9, 9, 9], unfused=[4, 4, 4.1], fused=[2, 10, 11]))
+    assert "busy (medians are up to 5.0 times the least times)" in table.splitlines()[0]
+    assert "by the min column" in table and "median column" not in table
+    assert cells(table, "NumPy") == ["9.0000", "0.44x"]
+    assert cells(table, "unfused") == ["4.0000", "1.00x"] and cells(table, "fused") == ["2.0000", "2.00x"]
+
+
+def test_bytes_are_compared_with_fused_float32():
+    forms = {"float32_unfused": [5.0], "float32": [4.0], "int8_unfused": [8.0], "int8_fused": [1.0]}
+    results = timed("t", unfused=[3], fused=[2])
+    results["workloads"] |= timed("t, int8", **forms)["workloads"]
+    table = report.table(results)
+    assert [line.split("  ")[-1].strip() for line in table.splitlines() if line.startswith("ms ")] == [
+        "vs unfused",
+        "vs float32 fused",
+    ]
+    speeds = [cells(table, form)[-1] for form in ("float32 unfused", "float32 fused", "int8 unfused", "int8 fused")]
+    assert speeds == ["0.80x", "1.00x", "0.50x", "4.00x"]
+
+
+def test_bars_of_a_busy_machine_are_of_least_times(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    drawn = []
+    monkeypatch.setattr(report, "_save", lambda figure, path: drawn.append(figure))
+    report.plot(timed("t", unfused=[4, 4, 4], fused=[2, 10, 11]), tmp_path / "t.png")
+    (axes,) = drawn[0].axes
+    assert [bar.get_height() for bar in axes.patches] == [1, 2] and axes.get_ylabel() == "speed, unfused = 1"
+    assert drawn[0].get_suptitle().endswith("compared by the min")
+
+
+@pytest.mark.parametrize("samples, gain", [([2, 2, 2.1], "2.00 times"), ([1, 2, 2.1], "4.00 times")])
+def test_a_quantized_network_is_compared_by_what_is_shown(samples, gain, monkeypatch):
+    pytest.importorskip("rich", reason="rich is not installed")
+    pytest.importorskip("threadpoolctl", reason="threadpoolctl is not installed")
+    times = {"float32": timing.Summary.of([4e-3] * 3), "int8": timing.Summary.of([s / 1e3 for s in samples])}
+    monkeypatch.setattr(report, "benchmark", lambda *_, **options: profiler.Benchmark(times))
+    told = report.time_quantized(None, None, [], 1)
+    assert f"int8: {gain} as fast as float32" in told and ("busy" in told) == (gain == "4.00 times")
 
 
 @pytest.mark.parametrize(
@@ -220,10 +306,10 @@ def test_bench_of_a_network(network, capsys, tmp_path):
 
 
 def test_a_network_that_other_work_disturbed():
-    """A median far above what its nodes take is told."""
+    """A least time far above what its nodes take is told."""
 
-    def told(median, *nodes):
-        times, layers = types.SimpleNamespace(median=median), [types.SimpleNamespace(ms=ms) for ms in nodes]
+    def told(least, *nodes):
+        times, layers = types.SimpleNamespace(min=least), [types.SimpleNamespace(ms=ms) for ms in nodes]
         return report.disturbed(times, types.SimpleNamespace(layers=layers))
 
     assert "37.0 ms is 2.3 times 16.0 ms" in told(37.0, 10.0, 6.0)
@@ -237,7 +323,7 @@ def test_a_saved_network(network, capsys, tmp_path, monkeypatch):
     assert cli.main(["explain", path]) == 0
     assert re.search("relu +into +conv", capsys.readouterr().out)
     assert cli.main(["bench", path, "--quick", "--plot", str(tmp_path / "picture.png")]) == 0
-    assert "fused" in capsys.readouterr().out
+    assert "has its fused form alone" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

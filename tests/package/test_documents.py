@@ -53,6 +53,15 @@ def test_charts_are_those_of_their_runs(tmp_path, monkeypatch):
             assert words(tmp_path / path.name) == words(path), f"{path.name}: run python docs/figures.py"
 
 
+def test_the_version_is_the_one_that_changes_go_into():
+    """A tree with changes after a release is on its way to a later version."""
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    unreleased, last = re.search(r"(?ms)^## \[Unreleased\]$(.*?)^## \[(.*?)\]", changes).groups()
+    changed, (release, dev) = "\n- " in unreleased, re.fullmatch(r"([\d.]+?)(\.dev\d+)?", fo.__version__).groups()
+    later = [int(n) for n in release.split(".")] > [int(n) for n in last.split(".")]
+    assert (later, bool(dev)) == (changed, changed)
+
+
 def test_every_public_name_has_a_page():
     listed = re.findall(
         r"^   fusedops\.(\w+)$", (ROOT / "docs/operations.md").read_text(encoding="utf-8"), re.MULTILINE

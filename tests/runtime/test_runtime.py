@@ -1,4 +1,8 @@
 import json
+import os
+import re
+import shutil
+import subprocess
 import sys
 from modulefinder import ModuleFinder
 from pathlib import Path
@@ -7,7 +11,7 @@ import pytest
 
 import fusedops as fo
 from catalog import python
-from fusedops import extras
+from fusedops import extras, runtime
 
 
 def test_scalar_is_always_there():
@@ -50,7 +54,47 @@ def test_wrong_isa_in_the_environment(name):
 def test_show_config(capsys):
     fo.show_config()
     text = capsys.readouterr().out
-    assert fo.__version__ in text and fo.isa() in text and str(fo.get_num_threads()) in text
+    assert runtime.version() in text and fo.isa() in text and str(fo.get_num_threads()) in text
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+def test_the_commit_of_a_checkout(tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("GIT_")]:  # as of a hook that runs the tests
+        monkeypatch.delenv(name)
+
+    def git(*arguments):
+        command = ["git", "-C", tmp_path, "-c", "user.name=n", "-c", "user.email=e", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    assert runtime._commit(tmp_path) == ""
+    git("init")
+    assert runtime._commit(tmp_path) == ""  # nothing is committed
+    (tmp_path / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-m", "one")
+    assert runtime._commit(tmp_path) == git("rev-parse", "--short", "HEAD")
+    assert runtime._commit(inner) == ""  # as of a package that is installed inside somebody's checkout
+    git("worktree", "add", "tree")
+    assert runtime._commit(tmp_path / "tree") == git("rev-parse", "--short", "HEAD")
+    monkeypatch.setenv("GIT_DIR", str(inner))
+    assert runtime._commit(tmp_path / "tree") != ""
+    monkeypatch.delenv("GIT_DIR")
+    (tmp_path / "file").write_text("2")
+    assert runtime._commit(tmp_path) == git("rev-parse", "--short", "HEAD") + ".dirty"
+
+
+def test_the_version_has_the_commit_as_a_local_part(monkeypatch):
+    assert re.fullmatch(re.escape(fo.__version__) + r"(\+g[0-9a-f]+(\.dirty)?)?", runtime.version())
+    monkeypatch.setattr(runtime, "_commit", lambda folder: "31ee619")
+    assert runtime.version() == fo.__version__ + "+g31ee619"
+
+
+def test_the_version_needs_no_git(tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert runtime._commit(tmp_path) == ""
 
 
 def test_public_names_exist():

@@ -202,13 +202,13 @@ class Explanation(NamedTuple):
                 ", ".join(_beside(op, name) for op, name in zip(f.operators or [""] * len(f.nodes), f.nodes)),
                 "into",
                 _beside(f.into_operator, f.into),
-                _quantity(f.operations),
-                _quantity(f.bytes, "B"),
+                quantity(f.operations),
+                quantity(f.bytes, "B"),
             )
             for f in self.fusions
         ]
         made = f"{_counted(rows, 'fusion')} save{'s' * (len(rows) == 1)}"
-        saved = f"{_quantity(self.operations)} operations and {_quantity(self.bytes, 'B')} of memory traffic"
+        saved = f"{quantity(self.operations)} operations and {quantity(self.bytes, 'B')} of memory traffic"
         head = f"{made} {saved} a call"
         lines = [head, *(table(("pass", "nodes", "", "", "operations", "traffic"), rows) if rows else [])]
         alone = {a.node for a in self.activations}
@@ -227,7 +227,8 @@ class Explanation(NamedTuple):
         return "\n".join(lines)
 
 
-def _quantity(n, unit=""):
+def quantity(n, unit=""):
+    """Writes a number with the prefix that suits its size."""
     for prefix, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if n >= size:
             return f"{n / size:.1f} {prefix}{unit}"

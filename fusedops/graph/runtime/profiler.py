@@ -9,8 +9,8 @@ import numpy as np
 from ... import _core
 from ...layers import Linear
 from ...runtime import get_num_threads
-from ...timing import Summary, batch_time, busy
-from ..ir.explanation import table
+from ...timing import Shown, Summary, batch_time
+from ..ir.explanation import quantity, table
 from ..operators.registry import OPERATORS
 from ..planner.plan import CallSequence
 
@@ -30,14 +30,21 @@ class Benchmark(NamedTuple):
         return {name: s.as_dict() for name, s in self.times.items()}
 
     def __str__(self):
-        rows = [[name, *(f"{ms:.4f}" for ms in s)] for name, s in self.times.items()]
-        titles = ["", *(f"{f} (ms)" for f in Summary._fields)]
+        shown = Shown.of(self.times.values())
+        unit, written = _unit(max(s.min for s in self.times.values()))
+        rows = [[name, *(written(getattr(s, f)) for f in shown.columns)] for name, s in self.times.items()]
+        titles = ["", *(f"{f} ({unit})" for f in shown.columns)]
         if "unfused" in self.times:  # a saved network has the fused form alone
             titles.append("vs unfused")
-            for row, s in zip(rows, self.times.values(), strict=True):
-                row.append(f"{self.times['unfused'].median / s.median:.2f}x")
-        lines = ["Execution time summary:", *table(titles, rows)]
-        return "\n".join([*lines, *filter(None, [busy(self.times.values())])])
+            unfused, *forms = (getattr(s, shown.compared) for s in (self.times["unfused"], *self.times.values()))
+            for row, form in zip(rows, forms, strict=True):
+                row.append(f"{unfused / form:.2f}x")
+        return "\n".join([shown.heading, *table(titles, rows)])
+
+
+def _unit(ms):
+    """Chooses the unit of a table of times up to `ms` milliseconds; returns it and a function that writes a time."""
+    return ("ms", lambda ms: f"{ms:.4f}") if ms >= 1 else ("us", lambda ms: f"{1e3 * ms:.2f}")
 
 
 def benchmark(models, arrays, number, repeat, progress):
@@ -78,38 +85,29 @@ class Profile(NamedTuple):
         return {"peak": self.peak, "bandwidth": self.bandwidth, "layers": [n._asdict() for n in self.layers]}
 
     def __str__(self):
-        rows = [
-            (
-                n.name,
-                n.op,
-                n.kernels,
-                f"{n.ms:.4f}",
-                "" if n.unfused_ms is None else f"{n.unfused_ms:.4f}",
-                f"{n.gflop:.4f}",
-                f"{100 * n.share:.0f}%" if n.gflop else "",
-            )
-            for n in self.layers
-        ]
-        unfused = [n.unfused_ms for n in self.layers if n.unfused_ms is not None]
-        rows.append(
-            (
-                "all",
-                "",
-                "",
-                f"{sum(n.ms for n in self.layers):.4f}",
-                f"{sum(unfused):.4f}" if len(unfused) == len(self.layers) else "",
-                f"{sum(n.gflop for n in self.layers):.4f}",
-                "",
-            )
-        )
+        times, unfused, gflop = ([getattr(n, f) for n in self.layers] for f in ("ms", "unfused_ms", "gflop"))
+        alone = None in unfused
+        unit, written = _unit(sum(times))
+        columns = {
+            "node": [*(n.name for n in self.layers), "all"],
+            "operator": [*(n.op for n in self.layers), ""],
+            "steps": [*(n.kernels for n in self.layers), ""],
+            unit: [written(ms) for ms in (*times, sum(times))],
+            f"unfused {unit}": [] if alone else [written(ms) for ms in (*unfused, sum(unfused))],
+            "operations": [quantity(round(1e9 * n)) if n else "" for n in (*gflop, sum(gflop))],
+            "of peak": [*(f"{100 * n.share:.0f}%" if n.gflop else "" for n in self.layers), ""],
+        }
+        columns = {title: cells for title, cells in columns.items() if any(cells)}
         lines = [
-            *table(("node", "operator", "steps", "ms", "unfused ms", "GFLOP", "of peak"), rows),
+            *table(tuple(columns), zip(*columns.values(), strict=True)),
             f"peak: {self.peak:.0f} GFLOP/s, {self.bandwidth:.0f} GB/s",
-            "ms: of each node the least of several runs",
+            "times: of each node the least of several runs",
         ]
+        if alone:
+            lines.append("no unfused times: a network that was saved, copied or unpickled has its fused form alone")
         if any(n.share > 1.02 for n in self.layers):
             lines.append(
-                "over 100%: Winograd's and Strassen's algorithms multiply less often than GFLOP counts; "
+                "over 100%: Winograd's and Strassen's algorithms multiply less often than is counted; "
                 "int8 is faster than float32's peak"
             )
         return "\n".join(lines)
