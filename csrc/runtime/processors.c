@@ -77,12 +77,12 @@ int fo_cgroup_quota(const char *root, const char *list) {
 }
 
 int fo_processors(int bound) {
-    if (fo_this_machine()->processors) return (int)fo_this_machine()->processors;
     int n = (int)sysconf(_SC_NPROCESSORS_ONLN), quota = fo_cgroup_quota("/sys/fs/cgroup", "/proc/self/cgroup");
 #ifdef __linux__
     cpu_set_t set;
     if (!sched_getaffinity(0, sizeof set, &set)) n = CPU_COUNT(&set);
 #endif
+    if (fo_this_machine()->processors) n = (int)fo_this_machine()->processors;
     if (bound) n = bound;
     return quota && quota < n ? quota : n;
 }

@@ -10,7 +10,6 @@ import fusedops as fo
 from fusedops.bfloat16 import rounded
 from fusedops.layers import LentLinear
 
-
 LANES = {"scalar": 1, "avx2": 8, "avx512": 16, "neon": 4}
 
 
