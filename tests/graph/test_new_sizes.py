@@ -10,7 +10,7 @@ from onnx.parser import parse_model
 
 import decoder_net
 import fusedops as fo
-from fusedops.graph.planner import plan
+from fusedops.graph.planner import batch_tiling, plan
 from onnx_text import expected
 
 RNG = np.random.default_rng(0)
@@ -206,7 +206,8 @@ def test_a_decoder_lowers_nothing_again(batch, lowered):
     assert len(lowered) <= len(net._graph.nodes), "several words at once, once"
 
 
-def test_a_batch_in_tiles_has_a_plan_for_each_number_of_tiles(lowered):
+def test_a_batch_in_tiles_has_a_plan_for_each_number_of_tiles(lowered, monkeypatch):
+    monkeypatch.setattr(batch_tiling, "CACHE_BYTES", (16 << 20) // fo.get_num_threads())  # of any machine
     proto = network(
         "float[n, 64, 64, 64] x",
         "a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) y = GlobalAveragePool(b)",
