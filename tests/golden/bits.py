@@ -327,6 +327,11 @@ def packed(numbers, m):
     return [fo.Linear(numbers(n, 37), numbers(n))(numbers(m, 37)) for n in (*COLUMNS, 12)]
 
 
+def of_many_steps(numbers, m):
+    """Few rows whose tiles are four panels wide."""
+    return [fo.Linear(numbers(140, 100), numbers(140))(numbers(m, 100))]
+
+
 def halves(numbers, m, narrow):
     """Products with weights of 16 bits."""
     return [fo.linear(numbers(m, 37), narrow(numbers(n, 37)), numbers(n)) for n in COLUMNS]
@@ -341,6 +346,8 @@ def products_of_halves():
 def packed_products():
     for m in (*range(1, 14), 25):
         yield f"Linear {m} rows", partial(packed, m=m)
+    for m in (1, 2, 3):
+        yield f"Linear {m} rows of 100 steps", partial(of_many_steps, m=m)
 
 
 def blockwise(numbers, bits, m, rounds=False):
@@ -391,6 +398,19 @@ def rounded(numbers, m):
     ]
 
 
+def rounded_ends(numbers, m=21, n=70, k=37):
+    """What a product of bfloat16 stores and adds: floats and a residual, bfloat16 with and without one."""
+    layer, x, residual = fo.Linear(numbers(n, k), numbers(n), precision="bfloat16"), numbers(m, k), numbers(m, n)
+    bf16, floats = np.dtype(np.uint16), np.dtype(np.float32)
+    step = partial(byte_step, "qlinear", layer=layer, types=(floats, bf16, bf16), x=x)
+    added = as_bfloat16(residual).view(np.uint16)
+    return [
+        layer(x, residual),
+        step(np.empty((m, n), np.uint16)),
+        step(np.empty((m, n), np.uint16), residual=added),
+    ]
+
+
 def by_dots(case):
     """The same by the set's dot product of bfloat16, whose sums no other set has; None where there is none."""
 
@@ -428,6 +448,7 @@ def products_of_bfloat16():
         case = partial(rounded, m=m)
         yield f"Linear {m} rows rounded to bfloat16", in_float32(case)
         yield f"Linear {m} rows, dots of bfloat16", by_dots(case)
+    yield "Linear that stores and adds, dots of bfloat16", by_dots(rounded_ends)
 
 
 # Steps (0: a cell), batch, inputs, units.
@@ -971,6 +992,13 @@ def dynamic_product(numbers):
     return [layer(numbers(70, 50))]
 
 
+def product_to_floats(numbers):
+    """A product of rows that are int8, whose results are floats."""
+    layer, w = _core.QLinearPlan(), as_bytes(numbers, np.int8, 64, 50)
+    layer._pack(w, numbers.positive(64) / 100, numbers(64), (0, 0.0, 0.0, None), (0.02, 100), None, None)
+    return [layer(as_bytes(numbers, np.uint8, 21, 50))]
+
+
 ROUNDED = {  # what products of int8 are made of besides
     "added to bytes": lambda numbers: dict(product_q=(0.04, 120)),
     "of weights with zero points": lambda numbers: dict(w_zero=as_bytes(numbers, np.int8, 33)),
@@ -990,6 +1018,7 @@ def eight_bits():
     """All sets have the same integers: a row's columns are one."""
     yield "quantize and dequantize", conversions
     yield "dynamic product", dynamic_product
+    yield "qlinear to float32", product_to_floats
     for name, options in ROUNDED.items():
         yield f"qlinear {name}", partial(rounded_product, options=options)
     for dtype in (np.uint8, np.int8):

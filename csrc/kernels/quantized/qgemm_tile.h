@@ -217,7 +217,6 @@ QEND(S8, BOUNDED, PLAIN)
 QEND(S8, BOUNDED, SUM)
 QEND(S8, BOUNDED, ROUNDED_SUM)
 QEND_ACTIVATED(S8)
-QEND(F32, FLOATS, ANY)
 QEND(F32, FLOATS, PLAIN)
 QEND_ACTIVATED(F32)
 #if DOTS_BF16
@@ -231,7 +230,7 @@ QEND_ACTIVATED(BF16)
 /* What a call's rows need. */
 INLINE qend_kind qend_kind_of(const fo_dtype type, const fo_qgemm_args *g) {
     const fo_qepilogue *e = &g->ep;
-    if (g->row_scale || e->nudge || (type == FO_S8 && (g->row_zero || g->row_sums))) return QEND_ANY;
+    if (type == FO_S8 && (g->row_scale || g->row_zero || g->row_sums || e->nudge)) return QEND_ANY;
     if (!e->residual) return QEND_PLAIN;
     if (fo_size(e->residual_type) > 1) return QEND_ANY;
     return e->product_scale != 0 ? QEND_ROUNDED_SUM : QEND_SUM;
@@ -242,8 +241,7 @@ INLINE qend_fn *qend_of(const fo_dtype type, const fo_qgemm_args *g, const int n
     const qend_kind kind = qend_kind_of(type, g);
     const bool whole = g->ep.clips && wanted == nv * VL, plain = kind == QEND_PLAIN;
     const eb_out out = eb_out_of(&g->ep);
-    if (type == FO_F32)
-        return !whole || out != EB_FLOATS ? qend_F32 : plain ? qend_F32_FLOATS_PLAIN : qend_F32_FLOATS_ANY;
+    if (type == FO_F32) return whole && plain && out == EB_FLOATS ? qend_F32_FLOATS_PLAIN : qend_F32;
 #if DOTS_BF16
     if (type == FO_BF16 && (!whole || out > EB_BFLOATS)) return qend_BF16;
     if (type == FO_BF16 && out == EB_FLOATS) return plain ? qend_BF16_FLOATS_PLAIN : qend_BF16_FLOATS_ANY;
