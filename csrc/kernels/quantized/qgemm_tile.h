@@ -137,7 +137,7 @@ INLINE eb_starts qstarts(const fo_qgemm_args *g) {
 }
 
 /* What a loop over rows adds to sums: `start` and the bias; a residual of int8, too, rounded before or not; anything. */
-typedef enum { QEND_PLAIN, QEND_SUM, QEND_ROUNDED_SUM, QEND_ANY } qend_kind;
+typedef enum { QEND_PLAIN, QEND_SUM, QEND_ROUNDED_SUM, QEND_ANY, QEND_KINDS } qend_kind;
 
 /* All columns, of no activation but a clip. */
 INLINE void qend_rows(const fo_dtype type, const eb_out out, const qend_kind kind, const int nv, const qstack *t,
@@ -227,7 +227,21 @@ QEND(BF16, BFLOATS, PLAIN)
 QEND_ACTIVATED(BF16)
 #endif
 
-/* What a call's rows need. */
+/* By results and kind; NULL: as activations. */
+typedef qend_fn *const qend_table[EB_OUTS][QEND_KINDS];
+#define QEND_EACH(type, out) \
+    [EB_##out] = {qend_##type##_##out##_PLAIN, qend_##type##_##out##_ANY, qend_##type##_##out##_ANY, \
+                  qend_##type##_##out##_ANY}
+static qend_table qends_S8 = {
+    QEND_EACH(S8, FLOATS),
+    [EB_SATURATED] = {qend_S8_SATURATED_PLAIN, qend_S8_BOUNDED_SUM, qend_S8_BOUNDED_ROUNDED_SUM, qend_S8_BOUNDED_ANY},
+    [EB_BOUNDED] = {qend_S8_BOUNDED_PLAIN, qend_S8_BOUNDED_SUM, qend_S8_BOUNDED_ROUNDED_SUM, qend_S8_BOUNDED_ANY}};
+static qend_table qends_F32 = {[EB_FLOATS] = {qend_F32_FLOATS_PLAIN}};
+#if DOTS_BF16
+static qend_table qends_BF16 = {QEND_EACH(BF16, FLOATS), QEND_EACH(BF16, BFLOATS)};
+#endif
+
+/* What is added to a call's rows. */
 INLINE qend_kind qend_kind_of(const fo_dtype type, const fo_qgemm_args *g) {
     const fo_qepilogue *e = &g->ep;
     if (type == FO_S8 && (g->row_scale || g->row_zero || g->row_sums || e->nudge)) return QEND_ANY;
@@ -238,21 +252,13 @@ INLINE qend_kind qend_kind_of(const fo_dtype type, const fo_qgemm_args *g) {
 
 /* The end of a call's tiles, of nv vectors of which `wanted` columns are stored. */
 INLINE qend_fn *qend_of(const fo_dtype type, const fo_qgemm_args *g, const int nv, const int wanted) {
-    const qend_kind kind = qend_kind_of(type, g);
-    const bool whole = g->ep.clips && wanted == nv * VL, plain = kind == QEND_PLAIN;
-    const eb_out out = eb_out_of(&g->ep);
-    if (type == FO_F32) return whole && plain && out == EB_FLOATS ? qend_F32_FLOATS_PLAIN : qend_F32;
+    qend_table *table = type == FO_S8 ? &qends_S8 : &qends_F32;
+    qend_fn *activated = type == FO_S8 ? qend_S8 : qend_F32;
 #if DOTS_BF16
-    if (type == FO_BF16 && (!whole || out > EB_BFLOATS)) return qend_BF16;
-    if (type == FO_BF16 && out == EB_FLOATS) return plain ? qend_BF16_FLOATS_PLAIN : qend_BF16_FLOATS_ANY;
-    if (type == FO_BF16) return plain ? qend_BF16_BFLOATS_PLAIN : qend_BF16_BFLOATS_ANY;
+    if (type == FO_BF16) table = &qends_BF16, activated = qend_BF16;
 #endif
-    if (!whole || out == EB_BFLOATS) return qend_S8;
-    if (out == EB_FLOATS) return plain ? qend_S8_FLOATS_PLAIN : qend_S8_FLOATS_ANY;
-    if (plain && out == EB_SATURATED) return qend_S8_SATURATED_PLAIN;
-    static qend_fn *const of_kind[] = {qend_S8_BOUNDED_PLAIN, qend_S8_BOUNDED_SUM, qend_S8_BOUNDED_ROUNDED_SUM,
-                                       qend_S8_BOUNDED_ANY};
-    return of_kind[kind];
+    qend_fn *rows = (*table)[eb_out_of(&g->ep)][qend_kind_of(type, g)];
+    return rows && g->ep.clips && wanted == nv * VL ? rows : activated;
 }
 
 INLINE void qtiles(const fo_dtype type, const qstack *t, const int mr, const int nv) {

@@ -84,26 +84,29 @@ class Profile(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         return {"peak": self.peak, "bandwidth": self.bandwidth, "layers": [n._asdict() for n in self.layers]}
 
-    def __str__(self):
+    def _columns(self):
+        """Writes each column that has anything, by its title."""
         times, unfused, gflop = ([getattr(n, f) for n in self.layers] for f in ("ms", "unfused_ms", "gflop"))
-        alone = None in unfused
         unit, written = _unit(sum(times))
         columns = {
             "node": [*(n.name for n in self.layers), "all"],
             "operator": [*(n.op for n in self.layers), ""],
             "steps": [*(n.kernels for n in self.layers), ""],
             unit: [written(ms) for ms in (*times, sum(times))],
-            f"unfused {unit}": [] if alone else [written(ms) for ms in (*unfused, sum(unfused))],
+            f"unfused {unit}": [] if None in unfused else [written(ms) for ms in (*unfused, sum(unfused))],
             "operations": [quantity(round(1e9 * n)) if n else "" for n in (*gflop, sum(gflop))],
             "of peak": [*(f"{100 * n.share:.0f}%" if n.gflop else "" for n in self.layers), ""],
         }
-        columns = {title: cells for title, cells in columns.items() if any(cells)}
+        return {title: cells for title, cells in columns.items() if any(cells)}
+
+    def __str__(self):
+        columns = self._columns()
         lines = [
             *table(tuple(columns), zip(*columns.values(), strict=True)),
             f"peak: {self.peak:.0f} GFLOP/s, {self.bandwidth:.0f} GB/s",
             "times: of each node the least of several runs",
         ]
-        if alone:
+        if any(n.unfused_ms is None for n in self.layers):
             lines.append("no unfused times: a network that was saved, copied or unpickled has its fused form alone")
         if any(n.share > 1.02 for n in self.layers):
             lines.append(
