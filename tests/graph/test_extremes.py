@@ -11,6 +11,7 @@ from onnx import helper
 
 import fusedops as fo
 from fusedops.graph.inference.evaluate import Interpreter
+from fusedops.graph.operators.activation import activate
 from onnx_single_node import model
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # infinities and NaN are results
@@ -100,7 +101,7 @@ def truncated(a, b):
 
 # ---- elements -------------------------------------------------------------------------------------------------------
 
-ONE_INTEGER = {"Abs": abs, "Neg": lambda a: -a, "Sign": lambda a: (a > 0) - (a < 0)}
+ONE_INTEGER = {"Abs": abs, "Neg": lambda a: -a, "Relu": lambda a: max(a, 0), "Sign": lambda a: (a > 0) - (a < 0)}
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -223,14 +224,37 @@ def test_comparisons(op, dtype):
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-def test_bounds_and_choices(dtype):
+def test_bounds(dtype):
     x = row(dtype)
     with np.errstate(invalid="ignore"):
         lo, hi = np.array(2, dtype), np.array(100, dtype)
-        for bounds in {"lo": lo, "hi": hi}, {"lo": hi, "hi": lo}, {"lo": None, "hi": hi}, {"lo": lo}:
-            expected = x if bounds["lo"] is None else np.maximum(x, bounds["lo"])
+        for bounds in {"lo": lo, "hi": hi}, {"lo": hi, "hi": lo}, {"lo": None, "hi": hi}, {"lo": lo}, {}:
+            expected = x if bounds.get("lo") is None else np.maximum(x, bounds["lo"])
             expected = np.minimum(expected, bounds["hi"]) if "hi" in bounds else expected
             agrees("Clip", {"x": x}, expected, bounds)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_clip_activation_of_integers(dtype):
+    """Bounds outside the type do nothing, or leave its end."""
+    x = extremes(dtype)
+    for lo, hi in (
+        (0, 6),
+        (-math.inf, math.inf),
+        (-math.inf, 3),
+        (2, 2.0**64),
+        (-(2.0**64), -(2.0**63)),
+        (2.0**63, 2.0**65),
+    ):
+        y = activate(x, ("clip", lo, hi))
+        ends = [min(max(bound, np.iinfo(dtype).min), np.iinfo(dtype).max) for bound in (lo, hi)]
+        assert y.dtype == dtype
+        assert y.tolist() == [min(max(v, ends[0]), ends[1]) for v in x.tolist()], (lo, hi)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_choices(dtype):
+    x = row(dtype)
     c = np.resize([True, False, True], len(x))
     agrees("Where", {"c": c, "x": x, "y": x[::-1].copy()}, np.where(c, x, x[::-1]))
 

@@ -191,7 +191,9 @@ def _read_mean(r: GraphBuilder, node):
 
 
 def _read_clip(r: GraphBuilder, node):
-    """Bounds that are constant make an activation; others stay an operator."""
+    """Bounds that are constant make an activation; others stay an operator. Without bounds nothing is clipped."""
+    if not any(node.inputs[1:]) and not {"min", "max"} & node.attrs.keys():
+        return r.add(Node("Identity", node.name, node.inputs[:1], node.outputs))
     if r.opset < 11:
         lo, hi = node.attrs.get("min", -np.inf), node.attrs.get("max", np.inf)
     else:
