@@ -56,10 +56,14 @@ def quantized(node, y, name="y"):
     if node.attrs.get(f"{name}_q") is None:
         return y
     scale, zero = node.attrs[f"{name}_q"]
-    dtype = np.dtype(node.attrs[f"{name}_type"])
     with np.errstate(invalid="ignore"):
-        info, q = np.iinfo(dtype), np.rint(y / np.float32(scale)) + zero
-        return np.where(np.isnan(q), info.min, np.clip(q, info.min, info.max)).astype(dtype)
+        return saturate(np.rint(y / np.float32(scale)), zero, np.dtype(node.attrs[f"{name}_type"]))
+
+
+def saturate(rounded, zero_point, dtype):
+    """The integers of a type that are nearest to rounded + zero_point; NaN gives the lowest one, as in the kernels."""
+    info = np.iinfo(dtype)
+    return np.fmin(np.fmax(rounded.astype(np.float64) + zero_point, info.min), info.max).astype(dtype)
 
 
 def _type(node, inputs, i):
