@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import __version__, load, load_onnx, load_tflite, runtime
 from ..graph.runtime.profiler import benchmark
+from ..mapped import opened
 from ..timing import BUSY, Summary, batch_time, busy, interleaved
 from .workloads import UNFUSED, VARIANTS, WORKLOADS, build
 
@@ -203,7 +204,9 @@ def _bars(axes, workloads):
 
 def network(path, disabled_passes=(), precision=None):
     """The network of an ONNX or TFLite file, or of one that ``model.save`` wrote."""
-    with open(path, "rb") as f:
+    with opened(path) as f:
+        if not f.seekable():
+            raise ValueError(f"{path} is a pipe, and this reads a file more than once: write it to a file first")
         start = f.read(8)
     saved = start[:2] == b"PK"
     if saved and disabled_passes:

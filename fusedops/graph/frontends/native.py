@@ -2,6 +2,7 @@
 code, and NumPy alone reads it."""
 
 import functools
+import io
 import json
 import os
 import zipfile
@@ -10,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...layers import PRECISIONS
+from ...mapped import opened
 from ..ir.draws import checked_seed
 from ..ir.explanation import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
 from ..ir.float16 import exact_float16
@@ -115,14 +117,15 @@ def load(path):
     MemoryError
         Its arrays do not fit into memory.
     """
-    with open(os.fspath(path), "rb") as f:
-        if f.read(2) != b"PK":
+    with opened(os.fspath(path)) as f:
+        file = f if f.seekable() else io.BytesIO(f.read())  # a pipe
+        if file.read(2) != b"PK":
             raise ValueError(
                 f"{path!r} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX, "
                 "fusedops.load_tflite TFLite"
             )
-        f.seek(0)
-        return _read(path, f)
+        file.seek(0)
+        return _read(path, file)
 
 
 def _read(path, file):
