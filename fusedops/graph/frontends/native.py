@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ... import activations
 from ...layers import PRECISIONS
 from ...mapped import opened
 from ..ir.draws import checked_seed
@@ -145,6 +146,8 @@ def _read(path, file):
                 lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind)
             )
             graph, report = _graph(header, arrays), _report(header)
+            if any(v.dtype is None for v in graph.inputs):
+                raise ValueError("an input has no type of elements")
             options = BuildOptions(precision=_precision(header), seed=checked_seed(header.get("seed")))
             if "source" in header:
                 return graph, report, *_source(header, graph, arrays, options)
@@ -226,6 +229,7 @@ def _value(described):
 
 def _node(n, arrays):
     activation = _decoded(n["activation"], arrays)
+    activations.parse(activation)  # or an error
     attrs = {_text(k): _decoded(v, arrays) for k, v in n["attrs"].items()}
     return Node(
         _text(n["op"]),

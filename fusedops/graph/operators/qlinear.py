@@ -122,8 +122,8 @@ def _conv_shape(node, x, w, *others):
 
 
 def _linear_shape(node, x, w, *others):
-    if x.shape[-1] != w.shape[1]:
-        raise ValueError(f"the weights {w.shape} need a last axis of {w.shape[1]}")
+    if len(w.shape) != 2 or x.shape[-1:] != w.shape[1:]:
+        raise ValueError(f"weights of shape {w.shape} do not fit an input of shape {x.shape}")
     return (*x.shape[:-1], w.shape[0])
 
 
@@ -407,7 +407,7 @@ def _quantized_layer(evaluate, shape, lower, what, strided):
         weights=what,
         scale_input=3,
     )
-    return Operator(evaluate, Inference(shape, _type), kernel, None)
+    return Operator(evaluate, Inference(shape, _type), kernel, None, optional={2})
 
 
 def _between(evaluate, shape, lower):
