@@ -1,10 +1,21 @@
-"""Arrays in mapped files: constants that need memory only while they are read, and may lie at odd addresses."""
+"""Files of networks, and arrays in mapped ones: constants that need memory only while they are read, and may lie at odd
+addresses."""
 
 import mmap
+import os
+import stat
 
 import numpy as np
 
 _LARGE = 31 << 20  # below the largest block that glibc learns from
+
+
+def opened(path):
+    """Opens a file or a pipe, which ends where its writer closes it. A device may have no end."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise OSError(f"{path!r} is a device: networks are read from files and pipes")
+    return open(path, "rb")
 
 
 def mapped_file(f):

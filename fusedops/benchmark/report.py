@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import load, load_onnx, load_tflite, runtime
 from ..graph.runtime.profiler import benchmark
+from ..mapped import opened
 from ..timing import BUSY, Shown, Summary, batch_time, interleaved
 from .workloads import BASELINES, VARIANTS, WORKLOADS, build
 
@@ -212,7 +213,9 @@ def _bars(axes, workloads, shown):
 
 def network(path, disabled_passes=(), precision=None):
     """The network of an ONNX or TFLite file, or of one that ``model.save`` wrote."""
-    with open(path, "rb") as f:
+    with opened(path) as f:
+        if not f.seekable():
+            raise ValueError(f"{path} is a pipe, and this reads a file more than once: write it to a file first")
         start = f.read(8)
     saved = start[:2] == b"PK"
     if saved and disabled_passes:

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import socket
 import threading
 
 import numpy as np
@@ -434,6 +435,46 @@ def test_damaged_weights_in_another_file(more, reason, tmp_path):
     onnx.save_model(proto, tmp_path / "net.onnx")
     with pytest.raises(ValueError, match=f"damaged.* tensor 'w'.*{reason}"):
         fo.load_onnx(tmp_path / "net.onnx")
+
+
+def _pipe(name):
+    os.mkfifo(name)
+
+
+def _socket(name):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(name)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+@pytest.mark.parametrize("make_file", [_pipe, _socket, os.mkdir])
+def test_weights_in_no_regular_file(make_file, tmp_path, monkeypatch):
+    """Nothing is opened that could keep the load waiting."""
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+    make_file("weights")
+    proto = model([make("Add", ["x", "w"], ["y"])], [info("x", [2, 3])], [info("y", [2, 3])], {})
+    proto.graph.initializer.append(outside("w", np.zeros(3, np.float32), 0, location="weights"))
+    (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
+    found = []
+
+    def read():
+        try:
+            fo.load_onnx("net.onnx")
+        except Exception as e:
+            found.append(e)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(60)
+    (error,) = found
+    assert isinstance(error, ValueError) and "tensor 'w' points to 'weights', which is no regular file" in str(error)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="the system has no such device")
+@pytest.mark.parametrize("load", [fo.load_onnx, fo.load_tflite, fo.load])
+def test_devices_are_not_read(load):
+    with pytest.raises(OSError, match="'/dev/zero' is a device"):
+        load("/dev/zero")
 
 
 @pytest.mark.thorough

@@ -211,6 +211,7 @@ TABLES = [
     *(("LOGISTIC", s) for s in (3 / 32767, 2.0**-12, 2.0**-11, 2.0**-13, 1e-5)),
     *(("TANH", s) for s in (3 / 32767, 2.0**-12, 2.0**-11, 2.0**-15, 20 / 32767)),
     *(("EXP", s) for s in (1 / 32767, 3 / 32767, 2.0**-12)),
+    *(("LOG", s) for s in (1 / 32767, 1e-4, 2.0**-8)),
     *(("SOFTMAX", s) for s in (3 / 32767, 10 / 32767, 2.0**-12, 0.01)),
 ]
 
@@ -221,6 +222,8 @@ def _of_int16(kind, scale):
     x, y_scale = ALL_INT16.reshape(shape), 1 / 32768
     if kind == "EXP":
         y_scale = float(F(np.exp(scale * 32767) / 32767))
+    elif kind == "LOG":
+        y_scale = float(F(np.log(32767 * 128) / 32767))
     elif kind == "SOFTMAX":
         shape, options = (2048, 32), (("SoftmaxOptions", dict(Beta=0.5)),)
         x = (RNG(1).integers(-32768, 32768, shape) // RNG(2).integers(1, 300, (2048, 1))).astype(np.int16)
@@ -228,7 +231,7 @@ def _of_int16(kind, scale):
     return single(kind, tensors[:1], tensors[1:], *options), x, y_scale
 
 
-@pytest.mark.parametrize("kind, scale", TABLES)
+@pytest.mark.parametrize("kind, scale", [case for case in TABLES if case[0] != "LOG"])
 def test_functions_of_int16(kind, scale, tmp_path):
     model, x, y_scale = _of_int16(kind, scale)
     model = fo.load_tflite(model)
@@ -256,6 +259,38 @@ def test_functions_of_int16_have_litert_s_integers(kind, scale):
     run.set_tensor(run.get_input_details()[0]["index"], x)
     run.invoke()
     np.testing.assert_array_equal(fo.load_tflite(data)(x), run.get_tensor(run.get_output_details()[0]["index"]))
+
+
+@pytest.mark.parametrize("scale", [s for kind, s in TABLES if kind == "LOG"])
+def test_logarithms_of_int16(scale):
+    """Below zero the lowest. LiteRT's table has a value at every 128th integer, and lines are far off near zero."""
+    model, x, y_scale = _of_int16("LOG", scale)
+    y, v = fo.load_tflite(model)(x)[0], np.arange(4096, 32768) * float(F(scale))
+    assert set(y[: 32768 - 128]) == {-32768}
+    assert np.all(np.diff(y.astype(INT)) >= 0)
+    assert np.abs(y[32768 + 4096 :] - np.clip(np.log(v) / y_scale, -32768, 32767)).max() < 3
+
+
+@pytest.mark.parametrize("dtype, zero", [(np.int8, -20), (np.int8, -128), (np.uint8, 128), (np.int16, 0)])
+@pytest.mark.parametrize("kind", ["LOG", "SQRT", "RSQRT"])
+def test_results_that_are_no_number_are_the_lowest(kind, dtype, zero):
+    """LiteRT's LOG gives them so too; its SQRT and RSQRT refuse such inputs."""
+    functions = {"LOG": np.log, "SQRT": np.sqrt, "RSQRT": lambda v: 1 / np.sqrt(v)}
+    info, (scale, y_scale, y_zero) = np.iinfo(dtype), (1e-4, 2e-4, 0) if dtype is np.int16 else (0.02, 0.05, 10)
+    x = np.arange(info.min, info.max + 1).astype(dtype)[None]
+    here, there, last = (
+        Tensor(x.shape, dtype, None, *q) for q in ((scale, zero), (y_scale, y_zero), (y_scale, y_zero))
+    )
+    y = fo.load_tflite(single(kind, [here], [there]))(x)
+    if kind == "LOG":  # before another operator
+        graph = Graph([here, there, last], [Op(kind, [0], [1]), Op("RELU", [1], [2])], [0], [2])
+        np.testing.assert_array_equal(fo.load_tflite(write(graph))(x), np.maximum(y, y_zero))
+    with np.errstate(all="ignore"):
+        real = functions[kind]((x.astype(INT) - zero) * scale) / y_scale + y_zero
+    far = 4096 if dtype is np.int16 and kind == "LOG" else 0  # from the middle of a table of lines
+    known, lowest = x.astype(INT) - zero >= far, np.isnan(real) & (x <= -far)
+    assert set(y[lowest]) <= {info.min} and lowest.any() == (zero > info.min)
+    assert np.abs(y - np.clip(real, info.min, info.max))[known].max() < (3 if far else 1)
 
 
 def test_an_exponential_beyond_floats_is_the_largest():

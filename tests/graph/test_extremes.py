@@ -11,6 +11,7 @@ from onnx import helper
 
 import fusedops as fo
 from fusedops.graph.inference.evaluate import Interpreter
+from fusedops.graph.operators.activation import activate
 from onnx_single_node import model
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # infinities and NaN are results
@@ -100,7 +101,7 @@ def truncated(a, b):
 
 # ---- elements -------------------------------------------------------------------------------------------------------
 
-ONE_INTEGER = {"Abs": abs, "Neg": lambda a: -a, "Sign": lambda a: (a > 0) - (a < 0)}
+ONE_INTEGER = {"Abs": abs, "Neg": lambda a: -a, "Relu": lambda a: max(a, 0), "Sign": lambda a: (a > 0) - (a < 0)}
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -223,14 +224,37 @@ def test_comparisons(op, dtype):
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-def test_bounds_and_choices(dtype):
+def test_bounds(dtype):
     x = row(dtype)
     with np.errstate(invalid="ignore"):
         lo, hi = np.array(2, dtype), np.array(100, dtype)
-        for bounds in {"lo": lo, "hi": hi}, {"lo": hi, "hi": lo}, {"lo": None, "hi": hi}, {"lo": lo}:
-            expected = x if bounds["lo"] is None else np.maximum(x, bounds["lo"])
+        for bounds in {"lo": lo, "hi": hi}, {"lo": hi, "hi": lo}, {"lo": None, "hi": hi}, {"lo": lo}, {}:
+            expected = x if bounds.get("lo") is None else np.maximum(x, bounds["lo"])
             expected = np.minimum(expected, bounds["hi"]) if "hi" in bounds else expected
             agrees("Clip", {"x": x}, expected, bounds)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_clip_activation_of_integers(dtype):
+    """Bounds outside the type do nothing, or leave its end."""
+    x = extremes(dtype)
+    for lo, hi in (
+        (0, 6),
+        (-math.inf, math.inf),
+        (-math.inf, 3),
+        (2, 2.0**64),
+        (-(2.0**64), -(2.0**63)),
+        (2.0**63, 2.0**65),
+    ):
+        y = activate(x, ("clip", lo, hi))
+        ends = [min(max(bound, np.iinfo(dtype).min), np.iinfo(dtype).max) for bound in (lo, hi)]
+        assert y.dtype == dtype
+        assert y.tolist() == [min(max(v, ends[0]), ends[1]) for v in x.tolist()], (lo, hi)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_choices(dtype):
+    x = row(dtype)
     c = np.resize([True, False, True], len(x))
     agrees("Where", {"c": c, "x": x, "y": x[::-1].copy()}, np.where(c, x, x[::-1]))
 
@@ -366,13 +390,40 @@ def test_sums_so_far(dtype):
         agrees("CumSum", {"x": x}, np.cumsum(x, dtype=dtype), {"axis": np.array(0)}, rtol=1e-6)
 
 
-@pytest.mark.parametrize("to", [np.int8, np.uint8])
+@pytest.mark.parametrize("to", [np.int8, np.uint8, np.int16, np.uint16])
 def test_quantisation(isa, to):
-    """Saturates; NaN is what ONNX leaves open."""
+    """Saturates; NaN, which ONNX leaves open, is the lowest, as in ONNX Runtime."""
     info, x = np.iinfo(to), row(np.float32)
-    x = x[~np.isnan(x)]
     for zero in info.min, 3, info.max:
-        q = np.clip(np.rint(x.astype(np.float64) / np.float32(0.5)) + zero, info.min, info.max).astype(to)
+        q = np.clip(np.rint(x.astype(np.float64) / np.float32(0.5)) + zero, info.min, info.max)
+        q = np.where(np.isnan(x), info.min, q).astype(to)
         agrees("QuantizeLinear", {"x": x}, q, {"s": np.array(0.5, np.float32), "z": np.array(zero, to)})
         back = ((row(to).astype(np.int32) - zero) * np.float32(0.5)).astype(np.float32)
         agrees("DequantizeLinear", {"x": row(to)}, back, {"s": np.array(0.5, np.float32), "z": np.array(zero, to)})
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("op", ["Log", "Sqrt"])
+def test_tables_of_functions_with_a_domain(op, dtype):
+    """A table has what the nodes that it stands for give: the lowest where the function has no value."""
+    x = np.arange(256, dtype=np.uint8).view(dtype)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["real"]),
+        helper.make_node(op, ["real"], ["f"]),
+        helper.make_node("QuantizeLinear", ["f", "t", "z"], ["y"]),
+    ]
+    zero, (s, t) = np.array(5, dtype), np.float32([0.02, 0.05])
+    constants = {"s": s, "t": t, "z": zero}
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    x_info, y_info = (helper.make_tensor_value_info(name, code, [256]) for name in "xy")
+    given = [onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items()]
+    graph = helper.make_graph(nodes, op, [x_info], [y_info], given)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    net = fo.load_onnx(proto)
+    assert [node.op for node in net._graph.nodes] == ["Lookup"]
+    info = np.iinfo(dtype)
+    with np.errstate(all="ignore"):
+        real = getattr(np, op.lower())((x.astype(np.float32) - np.float32(5)) * s)
+        expected = np.where(np.isnan(real), info.min, np.clip(np.rint(real / t) + 5, info.min, info.max))
+    np.testing.assert_array_equal(net(x), expected)
+    np.testing.assert_array_equal(fo.load_onnx(proto, fuse=False)(x), expected)

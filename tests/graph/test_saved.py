@@ -1,6 +1,8 @@
 """Saved networks of every version of the format, as tests/data has them: what was written once can be read."""
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -45,3 +47,11 @@ def test_a_newer_version_is_refused_with_both_numbers(tmp_path):
         np.savez(f, **arrays)
     with pytest.raises(ValueError, match=f"version 99 of the format; this fusedops reads version {native.VERSION}"):
         fo.load(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_a_pipe(tmp_path):
+    pipe, content = tmp_path / "pipe.fo", (DATA / "saved_1.fo").read_bytes()
+    os.mkfifo(pipe)
+    threading.Thread(target=pipe.write_bytes, args=[content], daemon=True).start()
+    assert str(fo.load(pipe)) == str(fo.load(DATA / "saved_1.fo"))

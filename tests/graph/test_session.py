@@ -113,3 +113,44 @@ def test_plans_that_leave_are_freed_at_once():
         assert gone() is None
     finally:
         gc.enable()
+
+
+ZEROS = np.zeros((2, 8), np.float32)
+REFUSED = {  # the step: a node, and its inputs with a value that it refuses
+    "gather": (Node("Gather", "z", ["x", "i"], ["z"], {"axis": 0}), {"i": np.array([1, 9])}),
+    "gather of elements": (Node("GatherElements", "z", ["x", "i"], ["z"], {"axis": 0}), {"i": np.full((2, 8), 9)}),
+    "scatter": (Node("ScatterND", "z", ["x", "i", "u"], ["z"]), {"i": np.array([[1], [9]]), "u": ZEROS}),
+    "scatter of elements": (
+        Node("ScatterElements", "z", ["x", "i", "u"], ["z"], {"axis": 0}),
+        {"i": np.full((2, 8), 9), "u": ZEROS},
+    ),
+    "roi_align": (
+        Node("RoiAlign", "z", ["a", "boxes", "i"], ["z"], {"coordinate_transformation_mode": "half_pixel"}),
+        {"a": np.ones((1, 4, 8, 8), np.float32), "boxes": np.float32([[0, 0, 4, 4]] * 2), "i": np.array([0, 5])},
+    ),
+    "grid_sample": (
+        Node("GridSample", "z", ["a", "grid"], ["z"]),
+        {"a": np.ones((1, 4, 0, 8), np.float32), "grid": np.zeros((1, 3, 3, 2), np.float32)},
+    ),
+    "grouped_matmul": (
+        Node("GroupedMatMul", "z", ["x", "w", "ends"], ["z"]),
+        {"w": np.ones((2, 8, 3), np.float32), "ends": np.array([3, 2])},
+    ),
+}
+
+
+@pytest.mark.parametrize("step", REFUSED)
+def test_an_error_of_a_value_leaves_out_alone(step):
+    """Also what an earlier step computes."""
+    node, more = REFUSED[step]
+    given = {"x": np.ones((4, 8), np.float32)} | more
+    inputs = [Value(name, a.shape, a.dtype) for name, a in given.items()]
+    nodes, outputs = [Node("Exp", "y", ["x"], ["y"]), node], [Value(v, None, FLOAT) for v in "yz"]
+    session = Session(Graph(nodes, {}, inputs, outputs, ["y", "z"], 18))
+    plan, _ = session.plan_of(tuple(given.values()))
+    assert step.split()[0] in {s.kind for s in plan.template.steps}
+    out = [np.full(shape, 7, dtype) for shape, dtype in plan.outputs]
+    for _ in range(2):
+        with pytest.raises(ValueError, match="outside|do not rise|no pixels"):
+            session.run(tuple(given.values()), out)
+        assert all((a == 7).all() for a in out)

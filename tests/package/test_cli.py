@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 import types
 from pathlib import Path
@@ -384,6 +385,17 @@ def test_a_file_that_is_no_network_is_told(tmp_path, capsys):
     assert "is not an ONNX model" in capsys.readouterr().err
     assert cli.main(["bench", str(tmp_path / "none.onnx")]) == 1
     assert "none.onnx: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_a_network_in_a_pipe_is_told(tmp_path):
+    """It would be opened twice, and keep the second reader waiting."""
+    pipe = tmp_path / "net.onnx"
+    os.mkfifo(pipe)
+    threading.Thread(target=lambda: pipe.open("wb").close(), daemon=True).start()
+    explain = [sys.executable, "-m", "fusedops", "explain", str(pipe)]
+    done = subprocess.run(explain, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "is a pipe" in done.stderr
 
 
 def test_no_command_gets_the_help(capsys):

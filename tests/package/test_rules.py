@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fusedops import _core
+from fusedops.graph.planner.plan import REFUSING
+
 ROOT = Path(__file__).parents[2]
 SOURCES = [
     path
@@ -37,6 +40,31 @@ def test_stands_in_its_place_alone(rule):
         if not re.fullmatch(place, name):
             found = re.search(pattern, path.read_text(), re.MULTILINE)
             assert not found, f"{name}: {found.group()}"
+
+
+def _refusing_functions():
+    """The functions of C that may return FO_OUTSIDE, by themselves or by a call."""
+    code = "\n".join(path.read_text() for path in SOURCES if path.suffix in (".c", ".h"))
+    bodies = dict(re.findall(r"^[\w *]*?(\w+)\([^;{}]*\) \{\n(.*?)^}", code, re.MULTILINE | re.DOTALL))
+    found, new = set(), {name for name, body in bodies.items() if "FO_OUTSIDE" in body}
+    while new:
+        found |= new
+        calls = re.compile(rf"\b(?:{'|'.join(new)})\(")
+        new = {name for name, body in bodies.items() if calls.search(body)} - found
+    return found
+
+
+@pytest.mark.skipif(not (ROOT / "csrc").is_dir(), reason="the sources are not here")
+def test_steps_that_refuse_values_are_known():
+    """A plan with one of them writes results when it has ended. `REFUSING` says of each kind of step what its function
+    in C does."""
+    table = (ROOT / "csrc/program.h").read_text().partition("#define FO_EACH_STEP")[2].partition("#define")[0]
+    functions = dict(re.findall(r"X\((\w+), \w+, \w+, (\w+)\)", table))
+    kinds = (ROOT / "fusedops/binding/step_kinds.pxi").read_text()
+    steps = dict(re.findall(r'\bstep\("(\w+)", FO_STEP_(\w+),', kinds))
+    refusing = _refusing_functions()
+    assert set(steps) == set(_core.STEPS) and set(steps.values()) == set(functions)
+    assert {kind for kind, name in steps.items() if functions[name] in refusing} == REFUSING - {"numpy"}
 
 
 @pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="the sources are not here")

@@ -2,6 +2,7 @@
 code, and NumPy alone reads it."""
 
 import functools
+import io
 import json
 import os
 import zipfile
@@ -9,7 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ... import activations
 from ...layers import PRECISIONS
+from ...mapped import opened
 from ..ir.draws import checked_seed
 from ..ir.explanation import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
 from ..ir.float16 import exact_float16
@@ -115,14 +118,15 @@ def load(path):
     MemoryError
         Its arrays do not fit into memory.
     """
-    with open(os.fspath(path), "rb") as f:
-        if f.read(2) != b"PK":
+    with opened(os.fspath(path)) as f:
+        file = f if f.seekable() else io.BytesIO(f.read())  # a pipe
+        if file.read(2) != b"PK":
             raise ValueError(
                 f"{path!r} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX, "
                 "fusedops.load_tflite TFLite"
             )
-        f.seek(0)
-        return _read(path, f)
+        file.seek(0)
+        return _read(path, file)
 
 
 def _read(path, file):
@@ -142,6 +146,8 @@ def _read(path, file):
                 lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind)
             )
             graph, report = _graph(header, arrays), _report(header)
+            if any(v.dtype is None for v in graph.inputs):
+                raise ValueError("an input has no type of elements")
             options = BuildOptions(precision=_precision(header), seed=checked_seed(header.get("seed")))
             if "source" in header:
                 return graph, report, *_source(header, graph, arrays, options)
@@ -223,6 +229,7 @@ def _value(described):
 
 def _node(n, arrays):
     activation = _decoded(n["activation"], arrays)
+    activations.parse(activation)  # or an error
     attrs = {_text(k): _decoded(v, arrays) for k, v in n["attrs"].items()}
     return Node(
         _text(n["op"]),

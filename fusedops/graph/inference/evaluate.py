@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..ir.errors import BadNode, NoSymbolic
 from ..operators.activation import activate
 from ..operators.qlinear import quantized, real, rounded
 from ..operators.registry import OPERATORS
@@ -16,13 +17,19 @@ def evaluate(node, inputs, residual=None, graphs=None):
 
 def _evaluated(node, inputs, residual, graphs):
     record = OPERATORS[node.op]
+    if not (record.sequences or record.subgraphs) and any(isinstance(x, list) for x in inputs):
+        raise BadNode(f"{node.op} {node.name!r} takes arrays, not a sequence")
     try:
         results = (
             record.evaluate(graphs or Interpreter(), node, *inputs)
             if record.subgraphs
             else record.evaluate(node, *inputs)
         )
-    except (ArithmeticError, AttributeError, LookupError, TypeError) as e:
+    except TypeError as e:
+        if isinstance(e.__cause__, NoSymbolic):  # which NumPy met in an array
+            raise e.__cause__ from None
+        raise
+    except (ArithmeticError, IndexError) as e:  # of NumPy, about values
         raise ValueError(f"{node.op} {node.name!r} cannot be computed: {e}") from e
     results = list(results) if isinstance(results, (tuple, list)) else [results]
     if residual is not None:

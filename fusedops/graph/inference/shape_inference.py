@@ -9,7 +9,7 @@ import numpy as np
 from ..ir.graph import TensorInfo, constant
 from ..ir.subgraph import DataDependentShape, captured, graphs_of
 from ..ir.symbolic import Deferred, as_dim, is_symbolic, typed
-from ..operators.registry import OPERATORS
+from ..operators.registry import OPERATORS, check_inputs
 from ..steps.tensor import broadcast_shapes, check_memory
 from .evaluate import Interpreter, evaluate
 
@@ -82,7 +82,7 @@ def infer_from(graph, inputs, strict=True, earlier=()):
             if strict:
                 e.node, e.known = node, known
                 raise
-        except (ValueError, IndexError, TypeError, KeyError, AttributeError, ZeroDivisionError, OverflowError) as e:
+        except (ArithmeticError, ValueError) as e:
             if strict:
                 raise ValueError(f"{node.op} {node.name!r} {_does_not_fit(node, known)}: {e}") from e
     return known
@@ -101,6 +101,7 @@ def infer_node(node, inputs, residual=None):
     """{output: TensorInfo} of one node."""
     record = OPERATORS[node.op]
     rules = record.inference
+    check_inputs(node)
     if rules.shape_only:
         return {node.output: constant(record.evaluate(node, *inputs))}
     if any(x is not None and x.dtype == object for x in inputs):
@@ -142,7 +143,7 @@ def _open(node, inputs, residual, found):
     when sizes are given."""
     arrays = [x if x is None else x.data for x in inputs]
     if OPERATORS[node.op].inference.symbolic and residual is None and _counts(arrays, found.values()):
-        with contextlib.suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # then later
+        with contextlib.suppress(ArithmeticError, ValueError):  # of plain ints alone: then later
             results = {v: np.asarray(r) for v, r in zip(node.outputs, evaluate(node, arrays), strict=False) if v}
             return {
                 v: constant(r if is_symbolic(r) else r.astype(found[v].dtype), found[v].dtype)

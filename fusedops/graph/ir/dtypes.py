@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import _core
+from .errors import BadNode
 
 
 class ElementType(NamedTuple):
@@ -53,7 +54,9 @@ ANY = frozenset(t.dtype for t in ELEMENT_TYPES)  # as elements are only moved
 
 
 def from_onnx(number):
-    """NumPy's type of elements of ONNX's number; KeyError where it has none."""
+    """NumPy's type of elements of ONNX's number; BadNode where it has none."""
+    if not isinstance(number, int) or number not in BY_ONNX:
+        raise BadNode(f"ONNX's type of elements {number!r} is none of NumPy's")
     return BY_ONNX[number].dtype
 
 

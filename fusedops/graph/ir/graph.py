@@ -6,9 +6,12 @@ residual)``: fusion fills these two fields.
 """
 
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
+
+from .errors import BadNode
 
 
 def unique(name, taken):
@@ -22,6 +25,30 @@ def unique(name, taken):
     return found
 
 
+class Attributes(dict):
+    """The attributes of a node by name. A missing one is an error of the node, and so is one of another kind than the
+    default that is asked for with it."""
+
+    __slots__ = ()
+
+    def __missing__(self, name):
+        raise BadNode(f"it has no attribute {name!r}")
+
+    def get(self, name, default=None):
+        found = super().get(name, default)
+        if found.__class__ is not default.__class__ and not isinstance(found, _kinds_like(default)):
+            raise BadNode(f"its attribute {name!r} is {found!r}, where {default!r} would be one")
+        return found
+
+
+def _kinds_like(default):
+    """The types that an attribute with this default may have."""
+    for kinds in (str,), (Integral, np.bool_), (Real,), (np.ndarray,), (tuple, list, range, np.ndarray):
+        if isinstance(default, kinds):
+            return kinds
+    return (object,)
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     op: str
@@ -32,6 +59,9 @@ class Node:
     residual: str = ""  # a value added to the result before the activation
     activation: tuple | str | None = None
     fused_from: list[str] = field(default_factory=list)  # names of the nodes that were merged into this one
+
+    def __post_init__(self):
+        self.attrs = Attributes(self.attrs)
 
     @property
     def output(self):

@@ -12,10 +12,7 @@ from operator import index, truediv
 import numpy as np
 
 from ... import _core
-
-# What code for ints alone raises when it meets SymInts: sizes that overflow or divide by zero, a method that ints have,
-# a function that takes ints, and ValueError, as which inference tells all of them.
-SYMBOLIC_ERRORS = ArithmeticError, AttributeError, TypeError, ValueError
+from .errors import BadNode, NoSymbolic
 
 
 class ShapeEnv:
@@ -186,6 +183,26 @@ class SymInt:
     def __repr__(self):
         return str(self.value)
 
+    def __getattr__(self, name):
+        """Tells NumPy, which looks for functions of objects by their names, that there is none."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NoSymbolic(f"{name} of a size that is open")
+
+
+def _no_symbolic(name):
+    def method(self, *others):
+        raise NoSymbolic(f"{name} of a size that is open")
+
+    return method
+
+
+for _name in ("pow", "and", "or", "xor", "lshift", "rshift", "matmul"):
+    setattr(SymInt, f"__{_name}__", _no_symbolic(_name))
+    setattr(SymInt, f"__r{_name}__", _no_symbolic(_name))
+for _name in ("invert", "pos", "round"):
+    setattr(SymInt, f"__{_name}__", _no_symbolic(_name))
+
 
 def value(n):
     """The int that an int or SymInt is now; notes nothing."""
@@ -194,7 +211,12 @@ def value(n):
 
 def as_dim(n):
     """n as an int, or as the SymInt that it is."""
-    return n if n.__class__ is int or isinstance(n, SymInt) else index(n)
+    if n.__class__ is int or isinstance(n, SymInt):
+        return n
+    try:
+        return index(n)
+    except TypeError:
+        raise BadNode(f"{n!r} is no size") from None
 
 
 def scaled(n, factor):

@@ -10,8 +10,12 @@ from .schema import Inference, Kernel, Operator, Rewrite, Traits, broadcast_shap
 
 
 def activate(x, activation, channel_axis=1):
-    """An activation, computed in float64 and rounded to the type of x."""
+    """An activation, computed in float64 and rounded to the type of x; integers are clipped in their own type."""
     kind, p0, p1, slopes = activations.parse(activation)
+    if x.dtype.kind in "iu" and activations.KINDS[kind] == "clip":  # float64 lacks integers of 64 bits
+        info = np.iinfo(x.dtype)
+        lo, hi = (x.dtype.type(int(min(max(p, info.min), info.max))) for p in (p0, p1))
+        return np.minimum(np.maximum(x, lo), hi)
     form = activations.FORMS[activations.KINDS[kind]]
     parameters = (p0, p1)[: 2 if activations.KINDS[kind] == "clip" else len(form.defaults)]
     if slopes is not None:

@@ -3,15 +3,15 @@
 import numpy as np
 
 from ..ir.dtypes import BY_ONNX, from_onnx
-from .schema import Inference, NumPyOnly, Operator, broadcast_shape, same_shape
+from .schema import Inference, NumPyOnly, Operator, broadcast_shape, by_numpy, same_shape
 
 
 def _each(function):
-    return Operator(lambda node, *xs: function(*xs), Inference(broadcast_shape), NumPyOnly(_INTEGERS))
+    return Operator(by_numpy(function), Inference(broadcast_shape), NumPyOnly(_INTEGERS))
 
 
 def _shift(node, x, by):
-    return (np.left_shift if node.attrs["direction"] == "LEFT" else np.right_shift)(x, by)
+    return by_numpy(np.left_shift if node.attrs["direction"] == "LEFT" else np.right_shift)(node, x, by)
 
 
 def _bit_cast(node, x):
@@ -20,8 +20,9 @@ def _bit_cast(node, x):
 
 def _bit_cast_type(node, inputs, i):
     dtype = from_onnx(node.attrs["to"])
-    if dtype.itemsize != inputs[0].dtype.itemsize:
-        raise ValueError(f"the bits of {inputs[0].dtype} are not as many as those of {dtype}")
+    known = inputs[0].dtype
+    if known is not None and dtype.itemsize != known.itemsize:
+        raise ValueError(f"the bits of {known} are not as many as those of {dtype}")
     return dtype
 
 

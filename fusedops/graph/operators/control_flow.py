@@ -7,6 +7,7 @@ from itertools import count
 import numpy as np
 
 from ..ir import subgraph
+from ..ir.errors import BadNode
 from ..ir.graph import TensorInfo, Value, constant
 from ..ir.subgraph import DataDependentShape, captured, own_inputs
 from ..steps.tensor import check_bytes, check_memory
@@ -45,7 +46,7 @@ def _infer_if(graphs, node, *inputs):
 def _read_if(r, node):
     branches = subgraph.graphs_of(node)
     if set(branches) != {"then_branch", "else_branch"} or len(own_inputs(node, node.inputs)) != 1:
-        raise KeyError("an If has a condition and two branches")
+        raise BadNode("an If has a condition and two branches")
     sizes = {len(g.results) for g in branches.values()}
     if len(sizes) > 1 or min(sizes) < len(node.outputs):
         raise ValueError(
@@ -335,6 +336,7 @@ RECORDS = {
         Inference(None, dtype=_loop_type, shape_inputs=(0, 1), infer=_infer_loop),
         NumPyOnly(_OWN),
         _read_loop,
+        optional={0, 1},
         subgraphs=True,
     ),
     "ScanOfBatch": Operator(
@@ -342,6 +344,7 @@ RECORDS = {
         Inference(None, dtype=lambda node, inputs, i: _scan_type(node, inputs[1:], i), infer=_infer_scan_of_batch),
         NumPyOnly(_OWN),
         None,
+        optional={0},
         subgraphs=True,
     ),
     "Scan": Operator(

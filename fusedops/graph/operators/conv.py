@@ -56,19 +56,23 @@ def _reach(x, w, strides, dilations):
     ]
 
 
-def _check_channels(node, x, w, channels):
+def _check_channels(node, x, w, axis, each=1):
+    """Whether the weights' size along an axis, times `each`, is the input's channels."""
     groups = node.attrs.get("group", 1)
-    if len(x.shape) < 3 or len(w.shape) != len(x.shape) or x.shape[1] != channels or groups < 1 or w.shape[0] % groups:
+    if len(x.shape) < 3 or len(w.shape) != len(x.shape) or groups < 1:
+        raise ValueError(f"weights of {len(w.shape)} axes in {groups} groups do not fit an input of {len(x.shape)}")
+    channels = w.shape[axis] * each
+    if x.shape[1] != channels or w.shape[0] % groups:
         raise ValueError(f"the weights need an input of {channels} channels, in {groups} groups")
 
 
 def convolution_shape(node, x, w, b=None):
-    _check_channels(node, x, w, w.shape[1] * node.attrs.get("group", 1))
+    _check_channels(node, x, w, 1, node.attrs.get("group", 1))
     return (x.shape[0], w.shape[0], *conv_geometry.output_sizes(node, x.shape[2:], w.shape[2:]))
 
 
 def _conv_transpose_shape(node, x, w, b=None):
-    _check_channels(node, x, w, w.shape[0])
+    _check_channels(node, x, w, 0)
     sizes = conv_geometry.transposed(node, x.shape[2:], w.shape[2:])[0]
     if min(sizes) < 0:
         raise ValueError(f"the result would have the size {sizes}")

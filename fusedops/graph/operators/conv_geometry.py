@@ -4,13 +4,14 @@ axes."""
 import numpy as np
 
 from ...layers import LARGEST
+from ..ir.symbolic import SymInt
 
 
 def padding(node, spatial, kernel, strides, dilations):
     """(begin, end) zeros for each spatial axis, from ``pads`` or ``auto_pad``."""
     auto = node.attrs.get("auto_pad", "NOTSET")
     if auto in ("NOTSET", ""):
-        pads = node.attrs.get("pads") or [0] * 2 * len(spatial)
+        pads = node.attrs.get("pads", ()) or [0] * 2 * len(spatial)
         return list(zip(pads[: len(spatial)], pads[len(spatial) :], strict=True))
     if auto == "VALID":
         return [(0, 0)] * len(spatial)
@@ -23,10 +24,8 @@ def padding(node, spatial, kernel, strides, dilations):
 
 def strides_dilations(node, kernel):
     """(strides, dilations) of a convolution or pool, whose kernel is checked too."""
-    strides, dilations = (
-        [int(v) for v in node.attrs.get(name) or [1] * len(kernel)] for name in ("strides", "dilations")
-    )
-    if any(not 1 <= v <= LARGEST for v in (*kernel, *strides, *dilations)):
+    strides, dilations = (list(node.attrs.get(name, ()) or [1] * len(kernel)) for name in ("strides", "dilations"))
+    if not all(isinstance(v, (int, np.integer, SymInt)) and 1 <= v <= LARGEST for v in (*kernel, *strides, *dilations)):
         raise ValueError(
             f"{node.op} {node.name!r}: kernel {list(kernel)}, strides {strides} and dilations {dilations} must be at "
             f"least 1 and below 2**31"

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..ir.errors import BadNode
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from .schema import Rewrite
@@ -28,10 +29,13 @@ def _read_scale(r: GraphBuilder, node):
 def crop(node):
     """The (starts, ends, axes) of the slice that a Crop is: of what its border (left, top, right, bottom) leaves, or,
     with a scale, of so many rows and columns."""
-    left, top, right, bottom = node["border"]
+    border, size = node.get("border", ()), node.get("scale", (0, 0))
+    if np.shape(border) != (4,) or np.shape(size) != (2,):
+        raise BadNode(f"a Crop has the border {border} and the scale {size}")
+    left, top, right, bottom = border
     if "scale" not in node:
         return [top, left], [-bottom or _END, -right or _END], [2, 3]
-    rows, columns = node["scale"]
+    rows, columns = size
     return [top, left], [top + rows, left + columns], [2, 3]
 
 

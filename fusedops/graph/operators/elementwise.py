@@ -21,6 +21,7 @@ from .schema import (
     always,
     as_first,
     broadcast_shape,
+    by_numpy,
     plain,
     same_shape,
 )
@@ -80,18 +81,10 @@ def _is_inf(node, x):
     return np.isinf(x) & np.isin(np.sign(x), signs)
 
 
-def _each(function):
-    return lambda node, *xs: function(*xs)
-
-
 def _rounded(function):
     """Of integers too, whose result is one again: what a reduction of integers takes the root or logarithm of."""
 
     return lambda node, x: function(x).astype(x.dtype)
-
-
-def _largest(function):
-    return lambda node, *xs: function.reduce(np.broadcast_arrays(*xs))
 
 
 def _power(node, a, b):
@@ -191,7 +184,9 @@ def _read_mean(r: GraphBuilder, node):
 
 
 def _read_clip(r: GraphBuilder, node):
-    """Bounds that are constant make an activation; others stay an operator."""
+    """Bounds that are constant make an activation; others stay an operator. Without bounds nothing is clipped."""
+    if not any(node.inputs[1:]) and not {"min", "max"} & node.attrs.keys():
+        return r.add(Node("Identity", node.name, node.inputs[:1], node.outputs))
     if r.opset < 11:
         lo, hi = node.attrs.get("min", -np.inf), node.attrs.get("max", np.inf)
     else:
@@ -248,7 +243,7 @@ _FORMULA = Traits(elementwise=True)
 def _unary(name, function, traits=_FORMULA):
     """A function of one value that a kernel has."""
     return Operator(
-        _each(function),
+        by_numpy(function),
         Inference(broadcast_shape, symbolic=name in ("abs", "neg")),
         Kernel(lower_unary(name), dtypes=PROGRAM, fuses={"activation"}, writes_strided=True),
         traits=traits,
@@ -267,13 +262,13 @@ def _binary(name, evaluate, read=plain, traits=Traits(), note=""):
 
 
 def _numpy(function):
-    return Operator(_each(function), Inference(broadcast_shape), NumPyOnly(_RARE))
+    return Operator(by_numpy(function), Inference(broadcast_shape), NumPyOnly(_RARE))
 
 
-def _mapped(function, name, *order, dtype=as_first, symbolic=False):
+def _mapped(function, name, *order, dtype=as_first, symbolic=False, inputs=1):
     """A function that a kernel of any elements has."""
     kernel = Kernel(lower_map(name, *order), dtypes=PROGRAM)
-    return Operator(_each(function), Inference(broadcast_shape, dtype, symbolic=symbolic), kernel)
+    return Operator(by_numpy(function, inputs), Inference(broadcast_shape, dtype, symbolic=symbolic), kernel)
 
 
 def _test(function, name, *order):
@@ -288,7 +283,7 @@ RECORDS = {
     "Abs": _unary("abs", np.abs),
     "Acos": _numpy(np.arccos),
     "Acosh": _numpy(np.arccosh),
-    "Add": _binary("add", _each(np.add), traits=Traits(quantized_as="QuantizedAdd", elementwise=True)),
+    "Add": _binary("add", by_numpy(np.add), traits=Traits(quantized_as="QuantizedAdd", elementwise=True)),
     "And": _test(np.logical_and, "and"),
     "Asin": _numpy(np.arcsin),
     "Asinh": _numpy(np.arcsinh),
@@ -307,7 +302,7 @@ RECORDS = {
     ),
     "CastLike": Operator(
         lambda node, x, like: x.astype(like.dtype),
-        Inference(lambda node, x, like: x.shape, dtype=lambda node, inputs, i: inputs[1].dtype),
+        Inference(lambda node, x, like: x.shape, dtype=lambda node, inputs, i: as_first(node, inputs[1:], i)),
         Kernel(_lower_cast, dtypes=CASTS),
         traits=Traits(is_identity=lambda node, x, like: None not in (x, like) and x.dtype == like.dtype),
     ),
@@ -334,13 +329,15 @@ RECORDS = {
     "Greater": _test(np.greater, "less", _SWAPPED),
     "GreaterOrEqual": _test(np.greater_equal, "at_most", _SWAPPED),
     "IsInf": Operator(_is_inf, Inference(broadcast_shape, dtype=always(np.bool_)), NumPyOnly(_BOOLS)),
-    "IsNaN": Operator(_each(np.isnan), Inference(broadcast_shape, always(np.bool_), symbolic=True), NumPyOnly(_BOOLS)),
+    "IsNaN": Operator(
+        by_numpy(np.isnan), Inference(broadcast_shape, always(np.bool_), symbolic=True), NumPyOnly(_BOOLS)
+    ),
     "Less": _test(np.less, "less"),
     "LessOrEqual": _test(np.less_equal, "at_most"),
     "Log": _unary("log", np.log)._replace(evaluate=_rounded(np.log)),
-    "Max": _binary("max", _largest(np.maximum), _read_extreme),
+    "Max": _binary("max", by_numpy(np.maximum), _read_extreme),
     "Mean": Rewrite(_read_mean, ("Add", "Div")),
-    "Min": _binary("min", _largest(np.minimum), _read_extreme),
+    "Min": _binary("min", by_numpy(np.minimum), _read_extreme),
     "Mod": Operator(
         _mod,
         Inference(broadcast_shape, symbolic=True),
@@ -348,7 +345,7 @@ RECORDS = {
             _lower_mod, "integers of 32 and 64 bits, with the sign of the divisor, and float32 by 1", dtypes=PROGRAM
         ),
     ),
-    "Mul": _binary("mul", _each(np.multiply), traits=Traits(quantized_as="QuantizedMul", elementwise=True)),
+    "Mul": _binary("mul", by_numpy(np.multiply), traits=Traits(quantized_as="QuantizedMul", elementwise=True)),
     "Narrow": Operator(
         _narrow,
         Inference(same_shape, dtype=always(np.float32)),
@@ -366,9 +363,9 @@ RECORDS = {
     "Sin": _numpy(np.sin),
     "Sinh": _numpy(np.sinh),
     "Sqrt": _unary("sqrt", np.sqrt)._replace(evaluate=_rounded(np.sqrt)),
-    "Sub": _binary("sub", _each(np.subtract), traits=Traits(quantized_as="QuantizedSub", elementwise=True)),
+    "Sub": _binary("sub", by_numpy(np.subtract), traits=Traits(quantized_as="QuantizedSub", elementwise=True)),
     "Sum": Rewrite(_read_sum, ("Add",)),
     "Tan": _numpy(np.tan),
-    "Where": _mapped(np.where, "where", dtype=lambda node, inputs, i: inputs[1].dtype, symbolic=True),
+    "Where": _mapped(np.where, "where", dtype=lambda node, inputs, i: inputs[1].dtype, symbolic=True, inputs=3),
     "Xor": _test(np.logical_xor, "xor"),
 }

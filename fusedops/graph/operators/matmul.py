@@ -71,7 +71,7 @@ def _gemm_shape(node, a, b, c=None):
 
 def matmul_shape(node, a, b):
     sa, sb = (1, *a.shape) if len(a.shape) == 1 else a.shape, (*b.shape, 1) if len(b.shape) == 1 else b.shape
-    if sa[-1] != sb[-2]:
+    if len(sa) < 2 or len(sb) < 2 or sa[-1] != sb[-2]:
         raise ValueError("the inner sizes differ")
     y = (*broadcast_shapes(sa[:-2], sb[:-2]), sa[-2], sb[-1])
     y = y[:-2] + y[-1:] if len(a.shape) == 1 else y
@@ -85,8 +85,8 @@ def _grouped_shape(node, x, w, ends):
 
 
 def _linear_shape(node, x, w, b=None):
-    if x.shape[-1] != w.shape[1]:
-        raise ValueError(f"the weights {w.shape} need a last axis of {w.shape[1]}")
+    if len(w.shape) != 2 or x.shape[-1:] != w.shape[1:]:
+        raise ValueError(f"weights of shape {w.shape} do not fit an input of shape {x.shape}")
     return (*x.shape[:-1], w.shape[0])
 
 

@@ -204,6 +204,7 @@ RECORDS = {
         Inference(_linear_shape),
         Kernel(_lower_linear, fuses={"residual", "activation"}, weights="product of weights in blocks", scale_input=0),
         None,
+        optional={2},
     ),
     "MatMulBits": Operator(
         _matmul, Inference(_matmul_shape), NumPyOnly("passes make a LinearBits or a MatMul of it"), None

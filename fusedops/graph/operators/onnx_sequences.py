@@ -92,7 +92,7 @@ def _unknown(node, inputs, i):
 
 
 def _sequence(evaluate, dtype=always(object), **more):
-    return Operator(evaluate, Inference(None, dtype, infer=_only_called), NumPyOnly(_LISTS), **more)
+    return Operator(evaluate, Inference(None, dtype, infer=_only_called), NumPyOnly(_LISTS), sequences=True, **more)
 
 
 RECORDS = {

@@ -11,8 +11,10 @@ from .schema import Inference, Kernel, Operator, Traits, axes_of, values
 
 
 def _pad_amounts(ndim, pads, axes=None):
-    pads, amounts = pads.tolist(), [(0, 0)] * ndim
+    pads, amounts = pads.reshape(-1).tolist(), [(0, 0)] * ndim
     axes = axes_of(axes, ndim)
+    if len(pads) != 2 * len(axes):
+        raise ValueError(f"{len(pads)} pads are not two for each of {len(axes)} axes")
     for i, a in enumerate(axes):
         amounts[a] = pads[i], pads[i + len(axes)]
     return amounts

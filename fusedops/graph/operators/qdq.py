@@ -11,7 +11,7 @@ from ..ir.graph_builder import GraphBuilder
 from .conv import convolution, convolution_shape
 from .matmul import matmul_shape
 from .matmul_nbits import unpack
-from .qlinear import dynamic, lower_convert
+from .qlinear import dynamic, lower_convert, saturate
 from .schema import Inference, Kernel, NumPyOnly, Operator, always, axis_of
 
 
@@ -19,12 +19,6 @@ def quantize(x, scale, zero_point, dtype):
     """round(x / scale) + zero_point, held to the range of the type."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return saturate(np.rint(x / scale), zero_point, dtype)
-
-
-def saturate(rounded, zero_point, dtype):
-    range_ = np.iinfo(dtype)
-    with np.errstate(invalid="ignore"):
-        return np.clip(rounded.astype(np.float64) + zero_point, range_.min, range_.max).astype(dtype)
 
 
 def _each(node, x, p):

@@ -56,10 +56,14 @@ def quantized(node, y, name="y"):
     if node.attrs.get(f"{name}_q") is None:
         return y
     scale, zero = node.attrs[f"{name}_q"]
-    dtype = np.dtype(node.attrs[f"{name}_type"])
     with np.errstate(invalid="ignore"):
-        info, q = np.iinfo(dtype), np.rint(y / np.float32(scale)) + zero
-        return np.where(np.isnan(q), info.min, np.clip(q, info.min, info.max)).astype(dtype)
+        return saturate(np.rint(y / np.float32(scale)), zero, np.dtype(node.attrs[f"{name}_type"]))
+
+
+def saturate(rounded, zero_point, dtype):
+    """The integers of a type that are nearest to rounded + zero_point; NaN gives the lowest one, as in the kernels."""
+    info = np.iinfo(dtype)
+    return np.fmin(np.fmax(rounded.astype(np.float64) + zero_point, info.min), info.max).astype(dtype)
 
 
 def _type(node, inputs, i):
@@ -118,8 +122,8 @@ def _conv_shape(node, x, w, *others):
 
 
 def _linear_shape(node, x, w, *others):
-    if x.shape[-1] != w.shape[1]:
-        raise ValueError(f"the weights {w.shape} need a last axis of {w.shape[1]}")
+    if len(w.shape) != 2 or x.shape[-1:] != w.shape[1:]:
+        raise ValueError(f"weights of shape {w.shape} do not fit an input of shape {x.shape}")
     return (*x.shape[:-1], w.shape[0])
 
 
@@ -403,7 +407,7 @@ def _quantized_layer(evaluate, shape, lower, what, strided):
         weights=what,
         scale_input=3,
     )
-    return Operator(evaluate, Inference(shape, _type), kernel, None)
+    return Operator(evaluate, Inference(shape, _type), kernel, None, optional={2})
 
 
 def _between(evaluate, shape, lower):

@@ -1,5 +1,10 @@
 """The operators: one record each, in files by family."""
 
+import functools
+import inspect
+import math
+
+from ..ir.errors import BadNode
 from . import (
     activation,
     bitwise,
@@ -78,6 +83,23 @@ READ = {
 }
 
 
+def check_inputs(node):
+    """Refuses a node without the inputs that its operator needs, or with more than it has."""
+    record = OPERATORS[node.op]
+    needed, most = _arity(record.evaluate, record.subgraphs)
+    given = len(node.inputs)
+    if not needed <= given <= most or any(not node.inputs[i] and i not in record.optional for i in range(needed)):
+        raise BadNode(f"of the {needed} inputs that it needs it has {', '.join(map(repr, node.inputs)) or 'none'}")
+
+
+@functools.cache
+def _arity(evaluate, subgraphs):
+    """(how many inputs an operator needs, how many it may have)."""
+    given = list(inspect.signature(evaluate).parameters.values())[1 + subgraphs :]
+    plain = [p for p in given if p.kind is not p.VAR_POSITIONAL]
+    return sum(p.default is p.empty for p in plain), len(plain) if plain == given else math.inf
+
+
 def carried(node):
     """The slice of a node's inputs whose elements its results have, in other places; None: there is none."""
     moves = OPERATORS[node.op].traits.moves_elements
@@ -85,4 +107,4 @@ def carried(node):
     return moves(node) if moves is not None and plain else None
 
 
-__all__ = ["OPERATORS", "READ", "RECORDS", "Absent", "Operator", "Rewrite", "carried"]
+__all__ = ["OPERATORS", "READ", "RECORDS", "Absent", "Operator", "Rewrite", "carried", "check_inputs"]

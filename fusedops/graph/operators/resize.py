@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..ir.dtypes import INT8, INT8_AND_FLOAT32
+from ..ir.errors import BadNode
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import deferred, is_symbolic, ratio, scaled
@@ -31,11 +32,17 @@ def _resize_sizes(node, shape, roi, scales, sizes):
         for a, r, s in zip(axes, ratios, sizes.tolist(), strict=True):
             out[a], scale[a] = s if policy == "stretch" else int(np.floor(r * shape[a] + 0.5)), r
     else:
-        for a, r in zip(axes, scales.tolist(), strict=True):
+        for a, r in zip(axes, _numbers(scales), strict=True):
             out[a], scale[a] = shape[a] * int(r) if r == int(r) else scaled(shape[a], r), r
             if out[a] in [n * shape[a] for n in node.attrs.get("exact_for", ())]:
                 scale[a] = out[a] / shape[a]
     return tuple(out), scale
+
+
+def _numbers(scales):
+    if scales is None:
+        raise BadNode("it has neither sizes nor scales")
+    return scales.tolist()
 
 
 def _places(node, size, out, scale, roi):

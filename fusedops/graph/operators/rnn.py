@@ -311,7 +311,7 @@ def _gates(node, w):
     """(the kernels' functions of the gates, a factor of the weights of the first of them, a shift of its bias), or None
     where the kernels do not have them."""
     others = any(node.attrs.get(name, 0) for name in ("input_forget", "dynamic"))
-    if w is None or others or not node.attrs.get("clip", 1) > 0:
+    if w is None or others or not node.attrs.get("clip", 1.0) > 0:
         return None
     kinds, *others = _gate_kinds(node, len(w), _DEFAULTS[node.op])
     if any(other != kinds for other in others) or any(name not in _OF_KERNELS for name, *_ in kinds):
@@ -429,6 +429,7 @@ RECORDS = {
         Inference(_dynamic_shape, dtype=always(np.float32)),
         Kernel(_lower_dynamic, "constant weights of int8, functions of the gates that layers have"),
         None,
+        optional={3, 4, 5, 6, 7},
     ),
     "GRU": _sequence(_gru_step, "Sigmoid", "Tanh", count=3),
     "LSTM": _sequence(_lstm_step, "Sigmoid", "Tanh", "Tanh", count=4),

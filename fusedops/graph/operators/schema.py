@@ -1,12 +1,13 @@
 """What is known of an operator, in one record. Passes, shapes, evaluation and planning ask the record; nothing else
 knows operators by name, but a pass that is about one."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from typing import NamedTuple
 
 import numpy as np
 
 from ..ir.dtypes import FLOAT32
+from ..ir.errors import BadNode
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.subgraph import DataDependentShape
@@ -37,13 +38,30 @@ def read_to_end(r: GraphBuilder, node: Node):
 
 
 def as_first(node, inputs, i):
-    """The type of elements that the first input has."""
-    return inputs[0].dtype
+    """The type of elements that the first input has; None where it is not known."""
+    return inputs[0] and inputs[0].dtype
 
 
 def always(*dtypes):
     """The types of results that do not depend on inputs."""
     return lambda node, inputs, i: np.dtype(dtypes[min(i, len(dtypes) - 1)])
+
+
+def by_numpy(function, inputs=1):
+    """What an operator computes by a function of NumPy, which does not take every type of elements."""
+
+    def evaluate(*xs):
+        try:
+            return function(*xs)
+        except TypeError as e:
+            raise BadNode(f"NumPy cannot compute it: {e}") from e
+
+    forms = {
+        1: lambda node, x: evaluate(x),
+        2: lambda node, a, b: evaluate(a, b),
+        3: lambda node, a, b, c: evaluate(a, b, c),
+    }
+    return forms[getattr(function, "nin", inputs)]
 
 
 def same_shape(node, x, *others):
@@ -112,6 +130,8 @@ class Operator(NamedTuple):
     read: Callable | None = plain  # (GraphBuilder, node): adds it as the newest opset has it; None where no file has it
     traits: Traits = Traits()
     run_layer: Callable | None = None  # (node, residual, *arrays) -> its results by the library's own calls, or None
+    optional: Set[int] = frozenset()  # inputs that may be left out before others that may not
+    sequences: bool = False  # it takes or gives lists of arrays
     subgraphs: bool = False  # graphs inside: evaluate and infer are handed what runs or infers these, before the node
 
 

@@ -36,6 +36,8 @@ def _flat(node, shape):
 def _reshaped(node, shape, wanted):
     wanted = [as_dim(w) for w in wanted]
     if not node.attrs.get("allowzero", 0):
+        if 0 in wanted[len(shape) :]:
+            raise ValueError(f"{wanted} keeps sizes of more axes than {len(shape)}")
         wanted = [shape[i] if w == 0 else w for i, w in enumerate(wanted)]
     if min(wanted, default=0) < -1 or wanted.count(-1) > 1:
         raise ValueError(f"{wanted} is no shape")
@@ -71,8 +73,14 @@ def _split_sizes(node, length, sizes):
 def _slices(shape, starts, ends, axes=None, steps=None):
     """The Python _slices of a Slice."""
     found = [slice(None)] * len(shape)
+    given = [a for a in (starts, ends, axes, steps) if a is not None]
+    if len(starts.shape) != 1 or any(a.shape != starts.shape for a in given):
+        raise ValueError(f"its starts, ends, axes and steps have the shapes {', '.join(str(a.shape) for a in given)}")
+    axes = range(starts.shape[0]) if axes is None else axes.tolist()
+    if any(not -len(shape) <= a < len(shape) for a in axes):
+        raise ValueError(f"{list(axes)} are not axes of an array of {len(shape)}")
     for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        axis, step = int(axes[i]) if axes is not None else i, int(steps[i]) if steps is not None else 1
+        axis, step = axes[i], int(steps[i]) if steps is not None else 1
         size = shape[axis]
         start, end = start + size * (start < 0), end + size * (end < 0)
         if step > 0:

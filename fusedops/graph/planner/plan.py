@@ -106,7 +106,8 @@ class _Part:
         return CallSequence(self, self._latest)
 
 
-_REFUSING = ("numpy", "append", "gather", "map")  # steps that raise errors about values
+# The kinds of steps that raise errors about values: NumPy's, and those whose function in C may return FO_OUTSIDE.
+REFUSING = frozenset(("numpy", "append", "gather", "grid_sample", "grouped_matmul", "map", "roi_align", "scatter"))
 
 
 class SymbolicPlan:
@@ -139,7 +140,7 @@ class SymbolicPlan:
         _space_pixels(self.steps)
         batch_tiling.cut(self.steps)
         inplace.run(self.steps)
-        self.refuses = any(step.kind in _REFUSING for step in self.steps)
+        self.refuses = any(step.kind in REFUSING for step in self.steps)
         self._outputs, self._output_sizes = _results(env, [self.known[v] for v in graph.results])
         self._number(builder.buffers)
         self._blocks = mbconv.numbered(self.blocks, self.steps, env, self._arena)

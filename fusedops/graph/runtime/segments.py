@@ -121,10 +121,7 @@ def _is_planned(graph, node, known):
 def _types(node, known):
     """{result: its type of elements} of a node, None for what a sequence has."""
     inputs = [known[v] if v else None for v in node.inputs]
-    try:
-        return {v: OPERATORS[node.op].inference.dtype(node, inputs, i) for i, v in enumerate(node.outputs) if v}
-    except (AttributeError, LookupError, TypeError) as e:
-        raise ValueError(f"{node.op} {node.name!r} does not fit its inputs: {e}") from e
+    return {v: OPERATORS[node.op].inference.dtype(node, inputs, i) for i, v in enumerate(node.outputs) if v}
 
 
 def _input(name, value, changing):

@@ -13,7 +13,7 @@ from ... import _core
 from ..inference.shape_inference import MAX_VALUES, infer, shape_inputs
 from ..ir.options import BuildOptions
 from ..ir.subgraph import DataDependentShape, decisions, inlined
-from ..ir.symbolic import SYMBOLIC_ERRORS, Conditions, ShapeEnv
+from ..ir.symbolic import Conditions, ShapeEnv
 from ..passes.optimizer import optimize
 from ..planner.plan import SymbolicPlan, batch_of
 from ..steps.caches import caches_of
@@ -205,7 +205,7 @@ class Session:
             return segments.Segment(self.graph, e, self._part, self.inner, self.subgraphs), self._arenas
         except OverflowError as e:
             raise ValueError(f"the network has a size that no array can have: {e}") from None
-        except (AttributeError, LookupError, TypeError, ZeroDivisionError) as e:  # an attribute of another kind
+        except ZeroDivisionError as e:
             raise ValueError(f"the network has a node that cannot be computed: {e}") from e
 
     def _decided(self, shapes, values):
@@ -235,7 +235,7 @@ class Session:
             if self._planned_anew > 1 and (self._open or counts) and self._may_try(key):
                 try:
                     plan = self._learn(key, given, shapes, values, threads, capacity)
-                except SYMBOLIC_ERRORS as e:
+                except (ArithmeticError, ValueError) as e:  # NoSymbolic, or what inference makes of it
                     error = e
         plan = plan or self._symbolic_plan(shapes, values, threads, ShapeEnv(()), capacity).plan(())
         if error is not None:  # with ints there was none

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import _core
+from ..ir.errors import BadNode
 
 ALIGNMENT = 64
 
@@ -149,6 +150,8 @@ def physical_memory():
 def check_memory(infos):
     """ValueError where a result of these shapes and types, which are not there yet, cannot be held."""
     for info in infos:
+        if info.dtype is None:
+            raise BadNode("a result has no known type of elements")
         count = prod(info.shape)
         if not 0 <= count * info.dtype.itemsize < physical_memory():
             raise ValueError(f"a result would have {count} elements, which this machine has no memory for")

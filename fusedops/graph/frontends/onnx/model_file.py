@@ -8,7 +8,7 @@ import os
 import numpy as np
 
 from .... import extras
-from ....mapped import mapped_file
+from ....mapped import mapped_file, opened
 from ...operators import early_onnx
 from . import inline_weights, records
 
@@ -65,7 +65,7 @@ def _text_format(onnx, path):
 
 def contents(path):
     """The bytes of a file; those of a large one take memory as they are read, which can be let go."""
-    with open(path, "rb") as f:
+    with opened(path) as f:
         if os.fstat(f.fileno()).st_size < MAPPED:
             return f.read()
         return mapped_file(f)
@@ -141,18 +141,25 @@ def _outside(onnx, model, path, own):
             continue
         if path is None:
             raise ValueError(f"the data of tensor {tensor.name!r} lies in another file: load the model by its path")
-        there = os.path.realpath(os.path.join(folder, location))
-        if os.path.isabs(location) or not any(os.path.commonpath([root, there]) == root for root in roots):
-            raise ValueError(
-                f"{path!r} is not an ONNX model, or a damaged one: tensor {tensor.name!r} points to {location!r}, "
-                f"outside its folder"
-            )
-        if not os.path.exists(there):
-            raise FileNotFoundError(
-                f"{path!r} has its weights in another file, {location!r}, which is not there: put it next to the model"
-            )
-        found[location] = contents(there)
+        found[location] = contents(_place(path, tensor.name, location, folder, roots))
     return found
+
+
+def _place(path, name, location, folder, roots):
+    """The path of a regular file with the data of a tensor. A pipe could keep the load waiting."""
+    damaged = f"{path!r} is not an ONNX model, or a damaged one: tensor {name!r} points to {location!r}, "
+    if "\0" in location:
+        raise ValueError(damaged + "which no file can be called")
+    there = os.path.realpath(os.path.join(folder, location))
+    if os.path.isabs(location) or not any(os.path.commonpath([root, there]) == root for root in roots):
+        raise ValueError(damaged + "outside its folder")
+    if not os.path.exists(there):
+        raise FileNotFoundError(
+            f"{path!r} has its weights in another file, {location!r}, which is not there: put it next to the model"
+        )
+    if not os.path.isfile(there):
+        raise ValueError(damaged + "which is no regular file")
+    return there
 
 
 def read_outside(onnx, tensor, files, dtype=None):

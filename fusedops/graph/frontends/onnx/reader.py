@@ -1,7 +1,6 @@
 """Reads an ONNX model into a Graph, each operator in the form of the newest opset, so that nothing behind the reader
 knows of opsets."""
 
-import contextlib
 import functools
 import sys
 
@@ -9,10 +8,11 @@ import numpy as np
 
 from ...inference.shape_inference import infer_from
 from ...ir.dtypes import BY_ONNX, ELEMENT_TYPES, FIELDS, from_onnx
+from ...ir.errors import BadNode
 from ...ir.graph import Graph, Node, TensorInfo, Value, unique
 from ...ir.graph_builder import GraphBuilder
 from ...operators.contrib import nchwc
-from ...operators.registry import OPERATORS, READ, RECORDS, Absent
+from ...operators.registry import OPERATORS, READ, RECORDS, Absent, check_inputs
 from .model_file import OPSETS, import_onnx, parse, read_outside
 from .records import VALUES, Attribute, Function
 
@@ -38,10 +38,6 @@ def read_onnx(model):
 
 
 @functools.cache
-def _of_type(dtype):
-    return None if dtype is None else TensorInfo((), dtype)
-
-
 def _reason(op):
     """Why an operator is left out, where that is known: for it, or for its whole domain."""
     record = RECORDS.get(op, RECORDS.get(op.rpartition(".")[0] + ".*"))
@@ -236,6 +232,8 @@ class _Reader(GraphBuilder):
         constants = {name: self.array(t) for name, t in graph.tensors}
         constants |= {t.values.name: self.sparse_array(t) for t in graph.sparse}
         inputs = [self.value(i) for i in graph.inputs if i.name not in constants]
+        if "" in (*graph.outputs, *(i.name for i in inputs)):
+            raise ValueError("the model is damaged: an input or output of a graph has no name")
         opset = library.opset if outer is None else outer.opset
         super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken, infer_from)
         of, types = library.onnx.TensorProto, {t.data_type for _, t in graph.tensors if len(t.dims) > 1}
@@ -360,10 +358,10 @@ class _Reader(GraphBuilder):
     def add(self, node):
         super().add(node)
         record = OPERATORS[node.op]
-        inputs = [_of_type(self.dtype(v)) for v in node.inputs]
-        with contextlib.suppress(AttributeError, LookupError, TypeError):  # of what is not known the plan will say why
-            for i, v in enumerate(node.outputs):
-                self.types[v] = record.inference.dtype(node, inputs, i)
+        check_inputs(node)
+        inputs = [TensorInfo((), self.dtype(v)) if v else None for v in node.inputs]
+        for i, v in enumerate(node.outputs):
+            self.types[v] = record.inference.dtype(node, inputs, i)
 
     # ---- nodes
 
@@ -380,7 +378,7 @@ class _Reader(GraphBuilder):
             scope.update({v: named(v) for v in made if v})
             try:
                 self.read(each, name, inputs, [scope[v] for v in made])
-            except (KeyError, IndexError, TypeError, AttributeError) as e:
+            except (BadNode, IndexError) as e:  # of an input that is not there
                 raise ValueError(
                     f"the model is damaged: node {name!r} ({each.key[1]}) lacks or misuses an input or attribute: {e}"
                 ) from e

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .... import extras
+from ....mapped import opened
 from .sparse import densified
 
 IDENTIFIER = b"TFL3"
@@ -106,7 +107,7 @@ def parse(model):
     else:
         path = os.fspath(model)
         what = repr(path)
-        with open(path, "rb") as f:
+        with opened(path) as f:
             data = f.read()
     if data[4:8] != IDENTIFIER:
         hint = "; fusedops.load reads saved networks" if data[:2] == b"PK" else ""

@@ -389,7 +389,7 @@ class TfliteReader(GraphBuilder):
         """What is known of a node's results; {} where its inputs do not fit: the plan will say why."""
         if node.op == "DequantizeLinear":
             inputs = [inputs[0]._replace(data=None), *inputs[1:]]
-        with contextlib.suppress(*DAMAGE, MemoryError), np.errstate(all="ignore"):
+        with contextlib.suppress(ArithmeticError, ValueError, MemoryError), np.errstate(all="ignore"):
             return infer_node(node, inputs)
         return {}
 

@@ -238,5 +238,6 @@ RECORDS = {
         Inference(_grouped_shape, shape_inputs=(6,)),
         Kernel(_lower, "causal"),
         _read_grouped,
+        optional={1, 2},
     ),
 }

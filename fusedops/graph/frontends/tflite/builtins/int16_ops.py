@@ -14,7 +14,7 @@ def is_int16(op):
     known = [h.quantization for h in held if h.tensor.dtype == np.int16 and h.quantization is not None]
     if len(known) < 2 or any(q.scale.size != 1 or q.zero.any() for q in known):
         return False
-    return op.kind == "EXP" or known[1].scale[0] == 2.0**-15
+    return op.kind in ("EXP", "LOG") or known[1].scale[0] == 2.0**-15
 
 
 def _scales(op):
@@ -103,6 +103,17 @@ def _table(x_scale, x_zero, y_scale, y_zero, function, real=np.float32):
 def exponential(r, op):
     x, y = _scales(op)
     _looked_up(r, op, interpolated(_table(x, 0, y, 0, np.exp), np.arange(-32768, 32768)))
+
+
+def logarithm(r, op):
+    """Numbers that have no logarithm give the lowest result."""
+    x, y = _scales(op)
+    lowest = np.float32(-32768) * y
+
+    def log(v):
+        return np.log(v, where=v > 0, out=np.full_like(v, lowest))
+
+    _looked_up(r, op, interpolated(_table(x, 0, y, 0, log), np.arange(-32768, 32768)))
 
 
 def softmax(r, op, beta):

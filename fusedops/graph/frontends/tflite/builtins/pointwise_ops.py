@@ -232,7 +232,7 @@ READERS = {
     "LEAKY_RELU": _activation(lambda op: ("leaky_relu", op.option("Alpha"))),
     "LESS": _binary("Less"),
     "LESS_EQUAL": _binary("LessOrEqual"),
-    "LOG": _mapped("Log"),
+    "LOG": _in_int16(int16_ops.logarithm, _mapped("Log")),
     "LOGICAL_AND": _binary("And"),
     "LOGICAL_NOT": _mapped("Not"),
     "LOGICAL_OR": _binary("Or"),
