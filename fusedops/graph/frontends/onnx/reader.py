@@ -37,7 +37,6 @@ def read_onnx(model):
     return _Reader(_Library(onnx, found, opset, files), found.graph, upgraded).graph
 
 
-@functools.cache
 def _reason(op):
     """Why an operator is left out, where that is known: for it, or for its whole domain."""
     record = RECORDS.get(op, RECORDS.get(op.rpartition(".")[0] + ".*"))
