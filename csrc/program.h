@@ -77,6 +77,8 @@ typedef struct {
 #define FO_STEP_ARGUMENTS(kind, name, type, ...) type name;
 typedef enum { FO_EACH_STEP(FO_STEP_KIND) } fo_step_kind;
 
+enum { FO_BINDINGS = 8 }; /* most tensors of a step */
+
 /* One prepared call. A pointer of its arguments that is bound to a slot holds an offset in bytes from that slot's
  * memory, which each run chooses; the other pointers are final. Steps in a row may run several times as a section, on
  * one part of their memory after the other: the last of them knows how often and how far back the first is. */
@@ -88,7 +90,7 @@ typedef struct {
         ptrdiff_t at;           /* of the pointer, in bytes from the step's start */
         ptrdiff_t stride_bytes; /* from one repetition to the next */
         int slot;
-    } binding[8];
+    } binding[FO_BINDINGS];
     union {
         FO_EACH_STEP(FO_STEP_ARGUMENTS)
     };
@@ -100,7 +102,8 @@ void fo_bind(fo_step *step, void *pointer, int slot, ptrdiff_t offset, ptrdiff_t
  * prepared. */
 void fo_program_prepare(fo_step *step);
 void fo_program_release(fo_step *steps, ptrdiff_t count);
-/* Runs the steps in order on this run's memory; seconds, if given, gets the time of each. */
-fo_status fo_program_run(const fo_step *steps, ptrdiff_t count, char *const *slots, double *seconds);
+/* Runs the steps in order on this run's memory; seconds, if given, gets the time of each. Where a step fails, the run
+ * ends and *failed is its number. */
+fo_status fo_program_run(const fo_step *steps, ptrdiff_t count, char *const *slots, double *seconds, ptrdiff_t *failed);
 
 #endif

@@ -244,6 +244,7 @@ cdef extern from "fusedops.h" nogil:
 
     enum:
         FO_AXES
+        FO_BINDINGS
         FO_TENSORS
     ctypedef struct fo_axes:
         int nd
@@ -302,7 +303,8 @@ cdef extern from "fusedops.h" nogil:
     void fo_bind(fo_step *step, void *pointer, int slot, Py_ssize_t offset, Py_ssize_t stride_bytes)
     void fo_program_prepare(fo_step *step)
     void fo_program_release(fo_step *steps, Py_ssize_t count)
-    fo_status fo_program_run(const fo_step *steps, Py_ssize_t count, char **slots, double *seconds)
+    fo_status fo_program_run(const fo_step *steps, Py_ssize_t count, char **slots, double *seconds,
+                             Py_ssize_t *failed)
 
 
 cdef extern from "fusedops_test.h" nogil:

@@ -269,12 +269,18 @@ class StepKind:
     indices: frozenset[str]
     independent_rows: Callable[[dict[str, Any]], bool]
     in_place: bool
+    refuses: str | None
     def options_of(self, arguments: dict[str, Any]) -> tuple[Any, ...]: ...
 
+AXES: int
 STEPS: dict[str, StepKind]
 
 def map_takes(name: str, of: dtype[Any], to: dtype[Any] = ...) -> bool: ...
 def scatter_takes(reduction: str, of: dtype[Any]) -> bool: ...
+
+class StepError(ValueError):
+    step: int
+    def __init__(self, text: str, step: int) -> None: ...
 
 class Program:
     names: list[str]

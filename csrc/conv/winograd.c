@@ -164,7 +164,7 @@ static ptrdiff_t mid_columns(const winograd *w, const tile_run *r) { return r->w
 
 /* A stage of the transform of a block's input, or back to its output: the columns, or a row of positions. */
 static void transform_by_rows(const winograd *w, const tile_block *b, bool back, int row, float *mid, float *data) {
-    const fo_winograd_rows *kn = &w->plan->kn->winograd_rows;
+    const fo_kernels *kn = w->plan->kn;
     tile_block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const tile_run r = fo_winograd_next_run(w, b->t0 + t, b->tiles - t, left.from);
@@ -172,9 +172,9 @@ static void transform_by_rows(const winograd *w, const tile_block *b, bool back,
         fo_winograd_input_args in = input_args(w, b, &r, 0, w->plan->icg, data);
         out.mid = in.mid = mid;
         if (row == COLUMNS)
-            back ? kn->back_columns(&out) : kn->columns(&in);
+            back ? kn->winograd_back_columns(&out) : kn->winograd_columns(&in);
         else if (row < r.height + 2)
-            back ? kn->back_row(&out, row) : kn->row(&in, row);
+            back ? kn->winograd_back_row(&out, row) : kn->winograd_row(&in, row);
         t += r.whole + (r.last > 0), mid += mid_columns(w, &r) * (back ? w->ldp : w->ldv);
     }
 }

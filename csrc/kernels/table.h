@@ -173,14 +173,6 @@ typedef struct {
     ptrdiff_t mid_row;
 } fo_winograd_output_args;
 
-/* The transforms a row of positions at a time. */
-typedef struct {
-    void (*columns)(const fo_winograd_input_args *);            /* x to mid */
-    void (*row)(const fo_winograd_input_args *, int row);       /* a row of mid to V */
-    void (*back_row)(const fo_winograd_output_args *, int row); /* M to a row of mid */
-    void (*back_columns)(const fo_winograd_output_args *);      /* mid to y */
-} fo_winograd_rows;
-
 /* The gate functions of one step of a recurrent layer, and how many gates a unit has. */
 typedef enum {
     FO_STEP_RNN,       /* 1: h' = activation(s) */
@@ -303,65 +295,81 @@ typedef struct {
     const float *counts;
 } fo_pool_strip;
 
+/* Every kernel: its name, of which the set has the function fo_NAME, what that takes, and where it is: EVERYWHERE, or
+ * in sets of SHORT vectors; MAPS may be another set's. The struct, the declarations (kernels.h) and the tables (table.c)
+ * are made of this list. */
+/* clang-format off */
+#define FO_EACH_KERNEL(X) \
+    X(gemm, (const fo_gemm_args *), EVERYWHERE) \
+    X(gemv, (const fo_gemv_args *), EVERYWHERE) \
+    X(stem, (const fo_stem_args *), SHORT) \
+    /* The planes that it reads, at distances of `step`, of n pixels of the five image rows that two output rows read, \
+     * whole vectors */ \
+    X(stem_rows, (ptrdiff_t n, const float *const rows[5], float *planes, ptrdiff_t step), SHORT) \
+    X(strassen_operands, (const fo_strassen_operands *), EVERYWHERE) \
+    X(strassen, (const fo_strassen_args *), EVERYWHERE) \
+    /* u[p*position + o] = (G g G^T)[p] of nr output channels o, their weights at g[tap*nr + o]; rounded once */ \
+    X(winograd_weights, (int stride, int tile, const float *g, float *u, ptrdiff_t position), EVERYWHERE) \
+    X(winograd_input, (const fo_winograd_input_args *), EVERYWHERE) \
+    X(winograd_output, (const fo_winograd_output_args *), EVERYWHERE) \
+    /* The transforms a row of positions at a time, of stride 1: x to mid, a row of mid to V, M to a row of mid, mid to \
+     * y */ \
+    X(winograd_columns, (const fo_winograd_input_args *), EVERYWHERE) \
+    X(winograd_row, (const fo_winograd_input_args *, int row), EVERYWHERE) \
+    X(winograd_back_row, (const fo_winograd_output_args *, int row), EVERYWHERE) \
+    X(winograd_back_columns, (const fo_winograd_output_args *), EVERYWHERE) \
+    X(step, (const fo_step_args *), EVERYWHERE) \
+    X(depthwise, (const fo_depthwise_args *), EVERYWHERE) \
+    X(depthwise_line, (const fo_depthwise_line_args *), EVERYWHERE) \
+    X(pointwise, (const fo_pointwise_args *), EVERYWHERE) \
+    X(elementwise, (const fo_elementwise_rows *), EVERYWHERE) \
+    X(map, (const fo_map_rows *), MAPS) \
+    X(pool_row, (const fo_pool_args *, ptrdiff_t n, ptrdiff_t h), EVERYWHERE) \
+    /* The one window of up to vl planes */ \
+    X(pool_whole, (const fo_pool_args *, ptrdiff_t first, ptrdiff_t count), EVERYWHERE) \
+    X(pool_plane, (const fo_pool_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, \
+                   const fo_pool_strip *, float *columns), EVERYWHERE) \
+    /* y[l] = the reduction of fibre l, of outer[1] times outer[0] such fibres that stand step[1] and step[0] apart */ \
+    X(reduce, (const fo_fibres *, fo_reduction, const ptrdiff_t outer[2], const ptrdiff_t step[2]), EVERYWHERE) \
+    /* y[l] = the index of the first largest (or least) element of fibre l */ \
+    X(argmax, (const fo_fibres *, int64_t *y, bool least), EVERYWHERE) \
+    X(softmax, (const fo_fibres *, bool log), EVERYWHERE) \
+    X(norm, (const fo_fibres *, const fo_norm_args *), EVERYWHERE) \
+    X(attention_weights, (const fo_attention_block *), EVERYWHERE) \
+    /* `to` for `rows` queries and n values each, with what another block of keys gives */ \
+    X(attention_merge, (ptrdiff_t rows, ptrdiff_t n, const fo_attended *to, const fo_attended *from), EVERYWHERE) \
+    /* y[i*ldy + j*sy] = values / sum for a query */ \
+    X(attention_end, (ptrdiff_t n, const float *values, float sum, float *y, ptrdiff_t sy), EVERYWHERE) \
+    X(lrn_row, (const fo_lrn_args *, ptrdiff_t n, ptrdiff_t h), EVERYWHERE) \
+    X(resize_row, (const fo_resize_args *, ptrdiff_t n, ptrdiff_t h), EVERYWHERE) \
+    X(resize_plane, (const fo_resize_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *rows), \
+      EVERYWHERE) \
+    X(sample, (const fo_sample_args *, ptrdiff_t first, ptrdiff_t last), EVERYWHERE) \
+    X(grid_row, (const fo_grid_sample_args *, ptrdiff_t image, ptrdiff_t row), EVERYWHERE) \
+    /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n */ \
+    X(transpose, (ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy), EVERYWHERE) \
+    /* y[i,j] = a[i,j] + sign * b[i,j] for i < m, j < n */ \
+    X(sum, (ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, const float *b, ptrdiff_t ldb, float sign, \
+            float *y, ptrdiff_t ldy), EVERYWHERE) \
+    /* y[i*ldy + j] = x[i*ldx + first + j*step] for i < m, j < n; 0 where first + j*step is not in 0 .. width */ \
+    X(pad, (ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, \
+            ptrdiff_t step, float *y, ptrdiff_t ldy), EVERYWHERE) \
+    /* to[i] = from[i], of a type of weights, for i < n */ \
+    X(widen, (ptrdiff_t n, fo_dtype type, const void *from, float *to), EVERYWHERE) \
+    /* to[p*nr + j] = column `column` + j of w at step p, for j < nr and p < k */ \
+    X(unpack, (const fo_blockwise *w, ptrdiff_t k, ptrdiff_t column, float *to), EVERYWHERE) \
+    /* folded[i] = w[i] * scale for i < n, 0 where that is denormal; folded may be w */ \
+    X(fold, (ptrdiff_t n, const float *w, double scale, float *folded), EVERYWHERE)
+/* clang-format on */
+
 typedef struct {
     const char *name;
     int vl, mr, nr;          /* lanes; rows and columns of the GEMM register tile */
     bool vec_is_line;        /* simd/traits.h; products of shorter vectors take long in relation to memory */
     short group, group_of_3; /* vectors in a row of a group of recurrent weights, and where a unit has three gates */
-    void (*gemm)(const fo_gemm_args *);
-    void (*gemv)(const fo_gemv_args *);
-    void (*stem)(const fo_stem_args *);
-    /* The planes that it reads, at distances of `step`, of n pixels of the five image rows that two output rows read,
-     * whole vectors */
-    void (*stem_rows)(ptrdiff_t n, const float *const rows[5], float *planes, ptrdiff_t step);
-    void (*strassen_operands)(const fo_strassen_operands *);
-    void (*strassen)(const fo_strassen_args *);
-    /* u[p*position + o] = (G g G^T)[p] of nr output channels o, their weights at g[tap*nr + o]; rounded once */
-    void (*winograd_weights)(int stride, int tile, const float *g, float *u, ptrdiff_t position);
-    void (*winograd_input)(const fo_winograd_input_args *);
-    void (*winograd_output)(const fo_winograd_output_args *);
-    fo_winograd_rows winograd_rows; /* of stride 1 */
-    void (*step)(const fo_step_args *);
-    void (*depthwise)(const fo_depthwise_args *);
-    void (*depthwise_line)(const fo_depthwise_line_args *);
-    void (*pointwise)(const fo_pointwise_args *);
-    void (*elementwise)(const fo_elementwise_rows *);
-    void (*map)(const fo_map_rows *);
-    void (*pool_row)(const fo_pool_args *, ptrdiff_t n, ptrdiff_t h);
-    void (*pool_whole)(const fo_pool_args *, ptrdiff_t first, ptrdiff_t count); /* the one window of up to vl planes */
-    void (*pool_plane)(const fo_pool_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last,
-                       const fo_pool_strip *, float *columns);
-    /* y[l] = the reduction of fibre l, of outer[1] times outer[0] such fibres that stand step[1] and step[0] apart */
-    void (*reduce)(const fo_fibres *, fo_reduction, const ptrdiff_t outer[2], const ptrdiff_t step[2]);
-    /* y[l] = the first place of the largest (or least) element of fibre l */
-    void (*argmax)(const fo_fibres *, int64_t *y, bool least);
-    void (*softmax)(const fo_fibres *, bool log);
-    void (*norm)(const fo_fibres *, const fo_norm_args *);
-    void (*attention_weights)(const fo_attention_block *);
-    /* `to` for `rows` queries and n values each, with what another block of keys gives */
-    void (*attention_merge)(ptrdiff_t rows, ptrdiff_t n, const fo_attended *to, const fo_attended *from);
-    /* y[i*ldy + j*sy] = values / sum for a query */
-    void (*attention_end)(ptrdiff_t n, const float *values, float sum, float *y, ptrdiff_t sy);
-    void (*lrn_row)(const fo_lrn_args *, ptrdiff_t n, ptrdiff_t h);
-    void (*resize_row)(const fo_resize_args *, ptrdiff_t n, ptrdiff_t h);
-    void (*resize_plane)(const fo_resize_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last,
-                         float *rows);
-    void (*sample)(const fo_sample_args *, ptrdiff_t first, ptrdiff_t last);
-    void (*grid_row)(const fo_grid_sample_args *, ptrdiff_t image, ptrdiff_t row);
-    /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n */
-    void (*transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy);
-    /* y[i,j] = a[i,j] + sign * b[i,j] for i < m, j < n */
-    void (*sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, const float *b, ptrdiff_t ldb, float sign,
-                float *y, ptrdiff_t ldy);
-    /* y[i*ldy + j] = x[i*ldx + first + j*step] for i < m, j < n; 0 where first + j*step is not in 0 .. width */
-    void (*pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first,
-                ptrdiff_t step, float *y, ptrdiff_t ldy);
-    /* to[i] = from[i], of a type of weights, for i < n */
-    void (*widen)(ptrdiff_t n, fo_dtype type, const void *from, float *to);
-    /* to[p*nr + j] = column `column` + j of w at step p, for j < nr and p < k */
-    void (*unpack)(const fo_blockwise *w, ptrdiff_t k, ptrdiff_t column, float *to);
-    /* folded[i] = w[i] * scale for i < n, 0 where that is denormal; folded may be w */
-    void (*fold)(ptrdiff_t n, const float *w, double scale, float *folded);
+#define FO_KERNEL_OF_SET(name, arguments, where) void(*name) arguments;
+    FO_EACH_KERNEL(FO_KERNEL_OF_SET)
+#undef FO_KERNEL_OF_SET
 } fo_kernels;
 
 extern const fo_kernels fo_kernels_scalar, fo_kernels_avx2, fo_kernels_avx512, fo_kernels_neon;

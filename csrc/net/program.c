@@ -1,6 +1,7 @@
 /* A network as an array of prepared calls: a run copies each one's arguments, puts in its own addresses and makes it.
  */
 #define _POSIX_C_SOURCE 199309L
+#include <assert.h>
 #include <string.h>
 #include <time.h>
 
@@ -8,6 +9,7 @@
 
 void fo_bind(fo_step *step, void *pointer, int slot, ptrdiff_t offset, ptrdiff_t stride_bytes) {
     const ptrdiff_t at = (char *)pointer - (char *)step;
+    assert(step->bindings < FO_BINDINGS);
     memcpy(pointer, &offset, sizeof offset);
     step->binding[step->bindings].at = at;
     step->binding[step->bindings].stride_bytes = stride_bytes;
@@ -89,7 +91,7 @@ static double now(void) {
 
 typedef struct {
     const fo_step *steps;
-    ptrdiff_t next, count, repetition;
+    ptrdiff_t next, count, repetition, failed;
     char *const *slots;
     double *seconds;
     bool alone; /* until a step has needed the team: the others keep it together */
@@ -109,6 +111,7 @@ static void run_steps(void *context) {
         }
         const double start = p->seconds ? now() : 0;
         p->status = run_step(&step);
+        p->failed = p->next;
         if (p->seconds) p->seconds[p->next] += now() - start;
         led = p->alone && fo_led_team();
         if (step.repeats > 1 && ++p->repetition < step.repeats)
@@ -118,12 +121,14 @@ static void run_steps(void *context) {
     }
 }
 
-fo_status fo_program_run(const fo_step *steps, ptrdiff_t count, char *const *slots, double *seconds) {
+fo_status fo_program_run(const fo_step *steps, ptrdiff_t count, char *const *slots, double *seconds,
+                         ptrdiff_t *failed) {
     if (seconds) memset(seconds, 0, (size_t)count * sizeof *seconds);
     program p = {.steps = steps, .count = count, .slots = slots, .seconds = seconds, .alone = true};
     fo_led_team();
     run_steps(&p);
     p.alone = false;
     if (p.next < count) fo_parallel_region(run_steps, &p);
+    *failed = p.failed;
     return p.status;
 }

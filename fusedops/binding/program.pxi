@@ -31,10 +31,11 @@ TRANSFORMS = numbered(fo_transform_names)
 ROUNDINGS = numbered(fo_rounding_names)
 ELEMENTS = {np.dtype(name): t for name, t in DTYPES.items() if "float16" not in name}  # that steps compute with
 IDENTITY = (0, 0.0, 0.0, None)
+AXES = FO_AXES  # most of a tensor of a step
 FORMS = ("tensor", "rows", "indices", "bytes", "image", "image_any", "lines", "pixels")  # form_kind, in order
 
 cdef enum:
-    MAX_TENSORS = 8  # of a step
+    MAX_TENSORS = FO_BINDINGS  # of a step
 
 
 cdef enum form_kind:  # what a step asks of a tensor; from FORM_IMAGE on it has four axes
@@ -51,8 +52,8 @@ cdef struct tensor:
     Py_ssize_t offset  # in the slot; else the address
     Py_ssize_t stride_bytes
     int nd
-    Py_ssize_t shape[8]
-    Py_ssize_t stride[8]
+    Py_ssize_t shape[FO_AXES]
+    Py_ssize_t stride[FO_AXES]
 
 
 cdef fo_step empty_step() noexcept:
@@ -179,6 +180,7 @@ cdef class StepKind:
     cdef readonly frozenset indices  # tensors of int64, whose axes are not those of the others
     cdef readonly object independent_rows  # whether a step with these arguments keeps the rows of axis 0 separate
     cdef readonly bint in_place  # it may write over its first operand
+    cdef readonly str refuses  # what values it ends at, after other steps have written; None: none
     cdef dict defaults
     cdef tuple options
     cdef fo_step_kind call
@@ -201,6 +203,14 @@ cdef class StepKind:
             raise TypeError(f"a step {self.name} takes {', '.join(self.names)}, not {len(given)} arguments and "
                             f"{', '.join(named) or 'no names'}")
         return found
+
+
+class StepError(ValueError):
+    """A value that a step does not take, such as an index outside its axis; `step` is its number in the program."""
+
+    def __init__(self, text, step):
+        super().__init__(text)
+        self.step = step
 
 
 cdef class Program:
@@ -352,7 +362,7 @@ cdef class Program:
         cdef char **memory
         cdef double *seconds = NULL
         cdef fo_status status
-        cdef Py_ssize_t i, n = len(slots)
+        cdef Py_ssize_t i, failed = 0, n = len(slots)
         if n < self.slots:
             raise ValueError(f"the program uses {self.slots} slots, but got {n}")
         if times is not None:
@@ -366,7 +376,9 @@ cdef class Program:
             for i in range(n):
                 memory[i] = NULL if slots[i] is None else <char *>cnp.PyArray_DATA(<ndarray?>slots[i])
             with nogil:
-                status = fo_program_run(self.steps, self.count, memory, seconds)
+                status = fo_program_run(self.steps, self.count, memory, seconds, &failed)
         finally:
             free(memory)
+        if status == FO_OUTSIDE:
+            raise StepError(REFUSALS[self.steps[failed].kind], failed)
         check(status)

@@ -1,14 +1,16 @@
 # The kinds of steps: the tensors, the options and the function of each. Included by _core.pyx.
 
 STEPS = {}  # name: StepKind
+REFUSALS = {}  # fo_step_kind: what values it refuses
 
 
-cdef StepKind step(str name, fo_step_kind call, fill_step fill, str arguments, list at, dict defaults={}):
+cdef StepKind step(str name, fo_step_kind call, fill_step fill, str arguments, list at, dict defaults={},
+                   str refuses=None):
     """Describes a kind of step. A tensor of its arguments is written `name:form`, with `~other` if it has the shape of
     another, `!` if it is written and `?` if it may be None. Forms: an image of four axes, in `lines` if pixels or
     channels are neighbours, in `pixels` if channels are; `rows`, if the last axis is contiguous; `indices` of int64;
     any other `tensor`. `bytes` and `image_any` have elements of any type. `at` are the places of their
-    pointers in fo_step."""
+    pointers in fo_step. `refuses`: what it means that the function in C returns FO_OUTSIDE."""
     cdef StepKind k = StepKind.__new__(StepKind)
     cdef int i
     words = [word.partition(":") for word in arguments.split()]
@@ -23,6 +25,9 @@ cdef StepKind step(str name, fo_step_kind call, fill_step fill, str arguments, l
     for i, m in enumerate(marks):
         k.forms[i], k.at[i], k.optional[i] = FORMS.index(m[4]), at[i], "?" in m[3]
         k.alike[i] = k.tensors.index(m[2]) if m[2] else -1
+    k.refuses = refuses
+    if refuses is not None:
+        REFUSALS[call] = refuses
     STEPS[name] = k
     return k
 
@@ -39,6 +44,7 @@ def _describe_steps():
     cdef fo_step *s = &sample
     not_first, never = (lambda a: a["axis"] > 0), (lambda a: False)
     padding, plain = {"top": 0, "left": 0}, {"activation": None}
+    outside = "an index is outside its axis: one of n elements has those in -n..n-1"
     step("conv2d", FO_STEP_CONV2D, fill_conv2d, "layer x:lines y!:lines residual~y?:image top left",
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)
     step("separable", FO_STEP_SEPARABLE, fill_separable, "layer x:lines y!:lines residual~y?:image top left",
@@ -65,19 +71,20 @@ def _describe_steps():
          [at(&s.map.a), at(&s.map.b), at(&s.map.c), at(&s.map.y)])
     step("gather", FO_STEP_MAP, fill_gather, "x:bytes indices:indices y!:bytes along to single",
          [at(&s.map.a), at(&s.map.b), at(&s.map.y)],
-         {"to": FLOAT32, "single": False}).independent_rows = (
+         {"to": FLOAT32, "single": False}, outside).independent_rows = (
              lambda a: a["along"] > 0 and not a.get("single"))  # single elements' indices have rows, too
     step("grid_sample", FO_STEP_GRID_SAMPLE, fill_grid_sample,
          "x:pixels rows:tensor columns~rows:tensor y!:pixels mode beyond coordinates",
          [at(&s.grid_sample.x), at(&s.grid_sample.rows.places), at(&s.grid_sample.columns.places),
-          at(&s.grid_sample.y)])
+          at(&s.grid_sample.y)], {}, "the images have no pixels")
     step("roi_align", FO_STEP_ROI_ALIGN, fill_roi_align,
          "x:pixels boxes:rows images:indices y!:pixels samples scale shift centred",
-         [at(&s.roi_align.x), at(&s.roi_align.boxes), at(&s.roi_align.batch), at(&s.roi_align.y)]
-         ).independent_rows = never
+         [at(&s.roi_align.x), at(&s.roi_align.boxes), at(&s.roi_align.batch), at(&s.roi_align.y)],
+         {}, "a box is not finite, or in no image").independent_rows = never
     step("scatter", FO_STEP_SCATTER, fill_scatter,
          "x~y:bytes indices:indices updates:bytes y!:bytes reduction along of",
-         [at(&s.scatter.x), at(&s.scatter.indices), at(&s.scatter.updates), at(&s.scatter.y)]).independent_rows = never
+         [at(&s.scatter.x), at(&s.scatter.indices), at(&s.scatter.updates), at(&s.scatter.y)],
+         {}, outside).independent_rows = never
     step("argmax", FO_STEP_ARGMAX, fill_argmax, "least x:tensor y!:bytes axis",
          [at(&s.argmax.x), at(&s.argmax.y)]).independent_rows = not_first
     step("top_k", FO_STEP_TOP_K, fill_top_k, "least x:tensor y!:tensor places!:bytes axis",
@@ -108,7 +115,8 @@ def _describe_steps():
         lambda a: len(a["y"].shape) > 2
     step("grouped_matmul", FO_STEP_GROUPED_MATMUL, fill_grouped_matmul, "x:tensor w:tensor ends:indices y!:rows",
          [at(&s.grouped_matmul.each.a), at(&s.grouped_matmul.each.b), at(&s.grouped_matmul.ends),
-          at(&s.grouped_matmul.each.y)]).independent_rows = never
+          at(&s.grouped_matmul.each.y)],
+         {}, "the ends of the groups do not rise from 0 to the number of rows").independent_rows = never
     step("attention", FO_STEP_ATTENTION, fill_attention,
          "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal window softcap bfloat16 "
          "diagonals?:indices sinks?:rows",
@@ -117,7 +125,8 @@ def _describe_steps():
          {"scale": 1.0, "causal": False, "diagonal": 0, "window": 0, "softcap": 0.0, "bfloat16": False}
          ).independent_rows = lambda a: len(a["y"].shape) > 3 and a.get("diagonals") is None
     step("append", FO_STEP_APPEND, fill_append, "past?:rows x:rows y!:rows begins:indices",
-         [at(&s.append.past), at(&s.append.x), at(&s.append.y), at(&s.append.begins)]).independent_rows = never
+         [at(&s.append.past), at(&s.append.x), at(&s.append.y), at(&s.append.begins)],
+         {}, "the rows do not follow those of earlier calls").independent_rows = never
     step("qconv2d", FO_STEP_CONV2D, fill_qconv2d,
          "layer types x:image_any y!:image_any residual~y?:image_any top left",
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)

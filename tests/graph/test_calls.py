@@ -286,6 +286,19 @@ def test_out_whose_shape_values_decide(draw):
     assert (wrong == 7).all()
 
 
+def test_an_error_about_values_names_the_node():
+    """Of two that could have refused a value."""
+    net = network(
+        "(float[n] x, int64[m] i, int64[m] j) => (float[m] y, float[m] z)"
+        "{ e = Exp(x) [first] y = Gather(e, i) [second] z = Gather(e, j) }"
+    )
+    x, inside, outside = np.ones(3, np.float32), np.array([0, -3]), np.array([0, 3])
+    with pytest.raises(ValueError, match="Gather 'first': an index is outside its axis"):
+        net(x, outside, inside)
+    with pytest.raises(ValueError, match="Gather 'second': an index is outside its axis"):
+        net(x, inside, outside)
+
+
 @pytest.mark.parametrize("indices", [[0, 9, 1], [0, 1, -9]])
 def test_an_index_outside_leaves_out_alone(indices):
     net = network("(float[n] x, int64[m] i) => (float[m] y, float[n] z) { y = Gather(x, i) z = Neg(x) }")

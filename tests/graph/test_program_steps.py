@@ -202,7 +202,7 @@ def test_gather(axis, shape, draw):
 @pytest.mark.parametrize("size, index", [(5, 5), (5, -6), (5, 2**63 - 1), (5, -(2**63)), (0, 0), (0, -1)])
 def test_gather_outside(draw, size, index):
     x, y = draw(size, 3), np.full((2, 3), 7, np.float32)
-    with pytest.raises(ValueError, match="Gather"):
+    with pytest.raises(ValueError, match="an index is outside its axis"):
         run("gather", x, np.array([-size if size else index, index]), y, 0)
     assert (y == 7).all()
 

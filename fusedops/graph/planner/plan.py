@@ -29,16 +29,23 @@ from . import batch_tiling, inplace, mbconv, precision
 class CallSequence:
     """Steps in a row that run in one call into C."""
 
-    def __init__(self, part, program):
-        self._part, self._program = part, program
+    def __init__(self, part, program, idle):
+        self._part, self._program, self._idle = part, program, idle
+
+    def _steps(self):
+        part = self._part
+        return [step for i, step in enumerate(part.steps, part.first) if not self._idle[i]]
 
     def steps_of(self, plan):
         """Its steps in a plan; it knows none, as a circle of references would keep plans that nobody needs."""
-        part = self._part
-        return [plan.step(step) for i, step in enumerate(part.steps, part.first) if not plan.idle[i]]
+        return [plan.step(step) for step in self._steps()]
 
     def run(self, slots, times=None):
-        self._program.run(slots, times)
+        try:
+            self._program.run(slots, times)
+        except _core.StepError as e:
+            node = self._steps()[e.step].node
+            raise ValueError(f"{node.op} {node.name!r}: {e}") from None
 
 
 class Evaluation:
@@ -103,11 +110,7 @@ class _Part:
                     given[i] = concrete(given[i], values)
                 options[step] = tuple(given)
         self._latest = self.template.program(values, offsets, constants, options, idle, self.first, self._latest)
-        return CallSequence(self, self._latest)
-
-
-# The kinds of steps that raise errors about values: NumPy's, and those whose function in C may return FO_OUTSIDE.
-REFUSING = frozenset(("numpy", "append", "gather", "grid_sample", "grouped_matmul", "map", "roi_align", "scatter"))
+        return CallSequence(self, self._latest, idle)
 
 
 class SymbolicPlan:
@@ -140,7 +143,7 @@ class SymbolicPlan:
         _space_pixels(self.steps)
         batch_tiling.cut(self.steps)
         inplace.run(self.steps)
-        self.refuses = any(step.kind in REFUSING for step in self.steps)
+        self.refuses = any(step.kind == "numpy" or _core.STEPS[step.kind].refuses for step in self.steps)
         self._outputs, self._output_sizes = _results(env, [self.known[v] for v in graph.results])
         self._number(builder.buffers)
         self._blocks = mbconv.numbered(self.blocks, self.steps, env, self._arena)

@@ -13,7 +13,6 @@ from .prepared import OfConstants
 from .step import Step
 from .tensor import Buffer, TensorView, broadcast, channels_last, folded, in_order_of, reshaped, row_major, same_order
 
-AXES = 8  # of a tensor of a step
 _FOLDS = "unary", "binary", "map", "copy", "fill"  # kinds of steps that take every element for itself
 
 
@@ -141,13 +140,13 @@ class LoweringContext:
         """Adds a step of a program; _core.STEPS[kind] has the names of its arguments. Axes beyond those that kernels
         take are folded; NoKernel where they cannot be."""
         tensors = {name: a for name, a in arguments.items() if isinstance(a, TensorView)}
-        if any(len(t.shape) > AXES for t in tensors.values()):
+        if any(len(t.shape) > _core.AXES for t in tensors.values()):
             few = (
                 folded(list(tensors.values()))
                 if len({t.shape for t in tensors.values()}) == 1 and kind in _FOLDS
                 else None
             )
-            if few is None or len(few[0].shape) > AXES:
+            if few is None or len(few[0].shape) > _core.AXES:
                 raise NoKernel(kind)
             arguments |= dict(zip(tensors, few, strict=True))
         self.steps.append(Step.of(kind, node, arguments))
