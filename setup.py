@@ -156,7 +156,8 @@ def content(path):
 
 
 def kept(path, make):
-    """Returns `path`, which make() has made and tells what of, unless all of that is as it was."""
+    """Returns `path`. make() makes it, unless all that it was made of is as it was, and returns the names of that and the
+    seconds of the compiler."""
     stamp = path.with_name(path.name + ".json")
     try:
         made_of = json.loads(stamp.read_text())["made_of"]
@@ -177,7 +178,8 @@ def compiler_identity(command):
 
 
 def compiled(kind, command, source, headers=()):
-    """Returns the object of a source, compiled if it has to be. `headers`: folders that do not tell objects apart."""
+    """Returns the object of a source, compiled if it has to be. `headers`: folders whose paths tell nothing, as those
+    of pip's own environment."""
     folder = OBJECTS / f"{kind}-{digest(compiler_identity(command).encode())}"
     path = (folder / source).with_suffix(".o")
     rule = path.with_suffix(".d")
@@ -239,7 +241,11 @@ class BuildExt(build_ext):
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             jobs = [pool.submit(binding)]
             jobs += [pool.submit(compiled, kind, [*compiler, *flags], source) for kind, flags, source in units()]
-            objects = [str(job.result()) for job in jobs]
+            try:
+                objects = [str(job.result()) for job in jobs]
+            except BaseException:  # the first error is enough
+                pool.shutdown(cancel_futures=True)
+                raise
         (OBJECTS / "last_build").write_text("\n".join(objects))  # .ci/measures
 
         linker = compiler_identity([*self.compiler.linker_so, *LINK_OPENMP, *SANITIZE, *objects])
@@ -286,13 +292,13 @@ def missing_tool():
     """Says what a build lacks, or returns None."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
     if not shutil.which(compiler):
-        lacks = f"a C compiler, and there is no {compiler}"
+        lacks = f"a C compiler, and {compiler} is not installed"
     elif not Path(sysconfig.get_path("include"), "Python.h").exists():
-        lacks = f"Python's headers, and there is no {sysconfig.get_path('include')}/Python.h"
+        lacks = f"Python's headers, and {sysconfig.get_path('include')}/Python.h is not there"
     else:
         return None
     return (
-        f"fusedops is built from source by {lacks}. Debian, Ubuntu: apt install gcc python3-dev. Fedora: dnf install gcc "
+        f"A build of fusedops from source needs {lacks}. Debian, Ubuntu: apt install gcc python3-dev. Fedora: dnf install gcc "
         "python3-devel. macOS: xcode-select --install. Or install a wheel that was built elsewhere."
     )
 
