@@ -134,14 +134,17 @@ _LATER = dict.fromkeys(("Model", "from_torch", "load", "load_onnx", "load_tflite
 _LATER["from_keras"] = ".keras_layers"
 
 
-def __getattr__(name):
-    """Networks, Keras's layers and the unfused path are imported when they are first used."""
-    if name == "reference":
-        return import_module("." + name, __name__)
-    if name in _LATER:
-        return getattr(import_module(_LATER[name], __name__), name)
-    told = f": write activation(x, {name!r})" if name in activations.NAMES else ""
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{told}", name=name, obj=sys.modules[__name__])
+if not TYPE_CHECKING:  # or checkers of types would take any name
+
+    def __getattr__(name):
+        """Imports networks, Keras's layers and the unfused path when they are first used."""
+        if name == "reference":
+            return import_module("." + name, __name__)
+        if name in _LATER:
+            return getattr(import_module(_LATER[name], __name__), name)
+        told = f": write activation(x, {name!r})" if name in activations.NAMES else ""
+        text = f"module {__name__!r} has no attribute {name!r}{told}"
+        raise AttributeError(text, name=name, obj=sys.modules[__name__])
 
 
 def __dir__():

@@ -274,6 +274,7 @@ class StepKind:
 
 AXES: int
 STEPS: dict[str, StepKind]
+REFUSALS: dict[int, str]
 
 def map_takes(name: str, of: dtype[Any], to: dtype[Any] = ...) -> bool: ...
 def scatter_takes(reduction: str, of: dtype[Any]) -> bool: ...

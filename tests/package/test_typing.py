@@ -43,6 +43,7 @@ def test_a_wrong_script_does_not(strict, tmp_path):
         'fo.conv2d(x, x, activaton="relu")': "call-arg",
         'fo.Conv2d(x, padding="full")': "arg-type",
         "fo.linear(x)": "call-arg",
+        "fo.conv2dd(x, x)": "attr-defined",
         "fo.LSTM(x, x)(x)[1].shape": "attr-defined",
     }
     script = tmp_path / "wrong.py"
