@@ -109,6 +109,7 @@ void fo_set_num_threads(int n) {
 }
 
 int fo_get_num_threads(void) {
+    if (atomic_load_explicit(&forked, memory_order_relaxed)) return 1; /* a child has no other thread of OpenMP */
     int n = atomic_load_explicit(&wanted, memory_order_relaxed), limit = omp_get_max_threads();
     if (!n) n = default_threads;
     return limit < (raised ? raised : openmp_at_start) && limit < n ? limit : n; /* threadpoolctl has lowered it */
@@ -130,10 +131,7 @@ static int_fast64_t now_ns(void) {
     return (int_fast64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-fo_team fo_region_team(void) {
-    const bool alone = atomic_load_explicit(&forked, memory_order_relaxed);
-    return (fo_team){FO_SHARING_NS, region ? region : alone ? 1 : fo_get_num_threads()};
-}
+fo_team fo_region_team(void) { return (fo_team){FO_SHARING_NS, region ? region : fo_get_num_threads()}; }
 
 fo_team fo_team_here(void) {
     fo_team team = fo_region_team();

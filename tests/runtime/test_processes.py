@@ -96,6 +96,7 @@ assert model(np.zeros((3, 1, 8, 8), np.float32)).shape == (3, 10)
     def test_the_child_says_that_it_is_serial(self):
         said = "assert in_child(lambda: fo.show_config()['threading'] == 'serial: forked child')"
         passes(said + "\nassert fo.show_config()['threading'] == 'openmp'")
+        passes("assert in_child(lambda: fo.get_num_threads() == 1)\nassert fo.get_num_threads() == " + str(THREADS))
 
     def test_before_parallel_work(self):
         """A child of a parent that computed nothing in parallel has all its threads."""
