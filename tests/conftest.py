@@ -51,7 +51,7 @@ def pytest_runtest_protocol():
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Of sets below the newest a part of the items is enough for each day: every eighth of plain C, whose largest
-    shapes take longest, and every second of others. CI runs all."""
+    shapes take longest, and every second of others; as one of several machines every third of a kernel. CI runs all."""
     if log := config.getoption("but"):
         passed = set(re.findall(r"^PASSED (.+)$", Path(log).read_text(), re.MULTILINE))
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
@@ -59,7 +59,9 @@ def pytest_collection_modifyitems(config, items):
     parts = {isa: 8 if isa == "scalar" else 2 for isa in fo.available_isas()[:-1]}
     for item in items:
         part = parts.get(item.callspec.params.get("isa"), 1) if hasattr(item, "callspec") else 1
-        if zlib.crc32(item.nodeid.encode()) % part:
+        if machines.named() and item.path.parent.name == "kernels" and "amx" not in item.name:
+            part *= 3
+        if zlib.crc32(f"{item.nodeid}{machines.NAME}".encode()) % part:
             item.add_marker("thorough")
 
 
