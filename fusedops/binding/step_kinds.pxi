@@ -44,7 +44,8 @@ def _describe_steps():
     cdef fo_step *s = &sample
     not_first, never = (lambda a: a["axis"] > 0), (lambda a: False)
     padding, plain = {"top": 0, "left": 0}, {"activation": None}
-    outside = "an index is outside its axis: one of n elements has those in -n..n-1"
+    outside = "an index is outside its axis: one of n elements has indices -n..n-1"
+    gathered = outside + ", and lengths of sequences 0..n"  # which become indices
     step("conv2d", FO_STEP_CONV2D, fill_conv2d, "layer x:lines y!:lines residual~y?:image top left",
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)
     step("separable", FO_STEP_SEPARABLE, fill_separable, "layer x:lines y!:lines residual~y?:image top left",
@@ -71,7 +72,7 @@ def _describe_steps():
          [at(&s.map.a), at(&s.map.b), at(&s.map.c), at(&s.map.y)])
     step("gather", FO_STEP_MAP, fill_gather, "x:bytes indices:indices y!:bytes along to single",
          [at(&s.map.a), at(&s.map.b), at(&s.map.y)],
-         {"to": FLOAT32, "single": False}, outside).independent_rows = (
+         {"to": FLOAT32, "single": False}, gathered).independent_rows = (
              lambda a: a["along"] > 0 and not a.get("single"))  # single elements' indices have rows, too
     step("grid_sample", FO_STEP_GRID_SAMPLE, fill_grid_sample,
          "x:pixels rows:tensor columns~rows:tensor y!:pixels mode beyond coordinates",

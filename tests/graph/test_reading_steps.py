@@ -103,7 +103,7 @@ def test_what_grid_sample_refuses(draw):
             run("grid_sample", x, rows, columns, y, *options)
     with pytest.raises(ValueError, match="differ in batch or channels"):
         run("grid_sample", x, places, places, nhwc(draw(1, 2, 2, 2)), *options)
-    with pytest.raises(ValueError, match="images of a GridSample have no pixels"):
+    with pytest.raises(ValueError, match="the images have no pixels"):
         run("grid_sample", x[:, :, :0], places, places, y, *options)
     for which, known in enumerate(["nearest, linear, cubic", "zeros, border, reflection", "pixels, corners, borders"]):
         wrong = [*options[:which], "odd", *options[which + 1 :]]
@@ -217,7 +217,7 @@ def test_a_box_far_away(draw):
 def test_boxes_that_roi_align_refuses(draw):
     x, y = nhwc(draw(2, 3, 4, 5)), nhwc(draw(1, 3, 2, 2))
     for box, image in [([0, 0, np.inf, 1], 0), ([np.nan, 0, 1, 1], 0), ([0, 0, 1, 1], 2), ([0, 0, 1, 1], -1)]:
-        with pytest.raises(ValueError, match="a box of a RoiAlign is not finite, or in no image"):
+        with pytest.raises(ValueError, match="a box is not finite, or in no image"):
             run("roi_align", x, np.float32([box]), np.array([image]), y, 1, 1.0, 0.0, False)
     with pytest.raises(ValueError, match="do not fit x"):
         run("roi_align", x, np.zeros((1, 3), np.float32), np.array([0]), y, 1, 1.0, 0.0, False)
