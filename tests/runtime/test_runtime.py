@@ -140,3 +140,16 @@ def test_the_command_of_an_error_installs_an_extra_that_there_is(extra):
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert f"pip install -e '.[{extra}]'" in extras.command(extra)
     assert extra in project["optional-dependencies"]
+
+
+def test_a_process_can_be_another_machine():
+    """FUSEDOPS_MACHINE tells what is not at hand; caches are held to what blocks are made for."""
+    code = (
+        "import fusedops as fo\nfrom fusedops import _core\nm = _core.machine()\n"
+        "print(m['l1'], m['l2'], m['l3'], m['half_rate'], fo.available_isas(), fo.get_num_threads())\n"
+        "_core.set_machine(l2=1 << 30, half_rate=False)\nprint(_core.machine()['l2'], _core.machine()['half_rate'])"
+    )
+    told = "name=small,l1=49152,l2=300000,l3=1,half_rate=1,sets=1,processors=1"
+    done = python(code, FUSEDOPS_MACHINE=told, OMP_NUM_THREADS="2")
+    first, second = done.stdout.splitlines()
+    assert first == f"49152 300000 {4 << 20} True ['scalar'] 1" and second == f"{1 << 20} False"
