@@ -48,10 +48,10 @@ class Shown(NamedTuple):
     @classmethod
     def of(cls, summaries: Iterable[Summary]) -> "Shown":
         """Chooses every field and the medians' ratios, or the least times alone where the machine is busy."""
-        apart = max(s.median / s.min for s in summaries)
-        if apart < BUSY:
+        ratio = max(s.median / s.min for s in summaries)
+        if ratio < BUSY:
             return cls("Execution times", Summary._fields, "median")
-        medians = f"medians are up to {apart:.1f} times the least times"
+        medians = f"medians are up to {ratio:.1f} times the least times"
         return cls(f"Execution times. The machine is busy ({medians}): these are the least.", ("min",), "min")
 
 

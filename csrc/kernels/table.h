@@ -329,7 +329,7 @@ typedef struct {
     X(pool_whole, (const fo_pool_args *, ptrdiff_t first, ptrdiff_t count), EVERYWHERE) \
     X(pool_plane, (const fo_pool_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, \
                    const fo_pool_strip *, float *columns), EVERYWHERE) \
-    /* y[l] = the reduction of fibre l, of outer[1] times outer[0] such fibres that stand step[1] and step[0] apart */ \
+    /* y[l] = the reduction of fibre l, of outer[1] times outer[0] such fibres with strides step[1] and step[0] */ \
     X(reduce, (const fo_fibres *, fo_reduction, const ptrdiff_t outer[2], const ptrdiff_t step[2]), EVERYWHERE) \
     /* y[l] = the index of the first largest (or least) element of fibre l */ \
     X(argmax, (const fo_fibres *, int64_t *y, bool least), EVERYWHERE) \

@@ -99,7 +99,7 @@ enum { _SC_LEVEL1_DCACHE_SIZE = -1, _SC_LEVEL2_CACHE_SIZE = -1, _SC_LEVEL3_CACHE
 #endif
 static ptrdiff_t cache(int name) { return name < 0 ? 0 : sysconf(name); }
 
-/* The number behind name= in a list of such, or what there is already. */
+/* Returns the number after name= in a list of such, or `otherwise`. */
 static ptrdiff_t told(const char *text, const char *name, ptrdiff_t otherwise) {
     const size_t length = strlen(name);
     for (const char *field = text; field && *field; field += strcspn(field, ","), field += *field == ',')

@@ -57,9 +57,9 @@ def test_a_convolution_of_pixels_keeps_panels(shape, groups, algorithm, isa, dra
     np.testing.assert_array_equal(again._weights()[0], w)
     planes = np.ascontiguousarray(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
     np.testing.assert_allclose(layer(planes), expected, rtol=0, atol=1e-4)
-    if algorithm == "direct" and groups == 1:
-        columns = 2 * LANES[layer.isa]  # of a panel
-        padded = -(-shape[0] // columns) * columns
+    if algorithm == "direct":
+        columns, each = 2 * LANES[layer.isa], shape[0] // groups  # of a panel, of a group
+        padded = groups * -(-each // columns) * columns
         assert layer.memory()["direct, panels"] <= padded / shape[0] * w.nbytes
 
 

@@ -38,6 +38,8 @@ def named():
 
 def become():
     """Makes this process the machine that FUSEDOPS_MACHINE names; the library reads its description when it is loaded."""
+    if NAME and "=" not in NAME and not named():
+        raise SystemExit(f"FUSEDOPS_MACHINE={NAME}: no such machine; there are {', '.join(MACHINES)}")
     if named():
         fields = [f"{field}={int(value)}" for field, value in MACHINES[NAME].items()]
         os.environ["FUSEDOPS_MACHINE"] = ",".join([f"name={NAME}", *fields])

@@ -7,7 +7,7 @@
 
 /* Halves of a vector of the next tile, for the columns that are left: fewer rows leave registers for more, so that
  * enough independent sums hide the multiply-add's latency; the last three vectors are one tile, for one alone would
- * load an element of A for each multiply-add. Weights of few bits have no parts of a panel. */
+ * load an element of A for each multiply-add. Weights that are not float32 always take full panels. */
 INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     const ptrdiff_t vectors = (left + VL - 1) / VL;
     const bool rows = g->form == FO_ROWS, panels = g->form == FO_BLOCKWISE || g->b_type != FO_F32;

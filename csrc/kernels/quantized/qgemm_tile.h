@@ -193,7 +193,7 @@ INLINE void qend_activated(const fo_dtype type, const qstack *t, const int32_t *
     eb_rows(&s);
 }
 
-/* A loop over rows for each type of operands, of results, and each width: the same of every row, so it has no branch. */
+/* A loop over rows for each type of operands and results, and each width: what all rows share is decided before it. */
 #define QEND(type, out, kind) \
     static void qend_##type##_##out##_##kind(const qstack *t, const int32_t *sums, int mr, ptrdiff_t i) { \
         FO_RAN("gemm end " #type " " #out " " #kind); \

@@ -54,6 +54,8 @@ def by_numpy(function, inputs=1):
         try:
             return function(*xs)
         except TypeError as e:
+            if any(np.asarray(x).dtype == object for x in xs):  # it called methods of this library's
+                raise
             raise BadNode(f"NumPy cannot compute it: {e}") from e
 
     forms = {
