@@ -1,6 +1,5 @@
 """Modules that stand in for others by their names, and programs that run with them."""
 
-import importlib
 import importlib.abc
 import os
 import runpy
@@ -31,12 +30,11 @@ class _Refusal(importlib.abc.MetaPathFinder):
         return None
 
 
-def install(name, own, modules, reason):
-    """Lets `name` be the module called `own`, and names in it modules of the given contents; of others `reason` says
-    why there are none."""
-    module = importlib.import_module(own)
-    before = sys.modules.get(name)
-    if before is module:
+def install(name, module, modules, reason, own=""):
+    """Lets `name` be a module, and names in it modules of the given contents; of others `reason` says why there are
+    none, in the name of the module `own`."""
+    before, own = sys.modules.get(name), own or module.__name__
+    if any(isinstance(finder, _Refusal) and finder.name == name for finder in sys.meta_path) and before is not None:
         return
     if before is not None:
         warnings.warn(

@@ -7,6 +7,7 @@ warning or an error.
 """
 
 import logging
+import sys
 
 from .. import stand_in
 from . import errors, options
@@ -140,7 +141,7 @@ def install():
     collection |= {"Session": InferenceSession, "OrtDeviceVendorId": OrtDeviceVendorId}
     stand_in.install(
         "onnxruntime",
-        __name__,
+        sys.modules[__name__],
         {
             "capi": {},
             "capi.onnxruntime_pybind11_state": state,
