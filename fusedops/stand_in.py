@@ -30,28 +30,52 @@ class _Refusal(importlib.abc.MetaPathFinder):
         return None
 
 
+class Installed:
+    """Stand-ins that are in place. ``with`` takes them away at the end of its block."""
+
+    def __init__(self, undo=()):
+        self._undo = undo
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for undo in self._undo:
+            undo()
+
+
 def install(name, module, modules, reason, own=""):
     """Lets `name` be a module, and names in it modules of the given contents; of others `reason` says why there are
-    none, in the name of the module `own`."""
-    before, own = sys.modules.get(name), own or module.__name__
-    if any(isinstance(finder, _Refusal) and finder.name == name for finder in sys.meta_path) and before is not None:
-        return
-    if before is not None:
+    none, in the name of the module `own`. Returns the functions that undo it."""
+    before, own = (
+        {m: found for m, found in sys.modules.items() if f"{m}.".startswith(f"{name}.")},
+        own or module.__name__,
+    )
+    if any(isinstance(finder, _Refusal) and finder.name == name for finder in sys.meta_path) and name in before:
+        return []
+    if name in before:
         warnings.warn(
             f"{name} was imported before {own} took its place: names that were taken from it stay as they are",
             stacklevel=3,
         )
-    for loaded in [m for m in sys.modules if m.startswith(f"{name}.")]:
+    for loaded in before:
         del sys.modules[loaded]
-    sys.modules[name] = module
-    made = {"": module}
+    made = {"": module, **{path: types.ModuleType(f"{name}.{path}") for path in modules}}
     for path, contents in modules.items():
-        inner = types.ModuleType(f"{name}.{path}")
-        inner.__dict__.update(contents, __path__=[])
-        sys.modules[inner.__name__] = made[path] = inner
+        made[path].__dict__.update(contents, __path__=[])
         parent, _, last = path.rpartition(".")
-        setattr(made[parent], last, inner)
-    sys.meta_path.insert(0, _Refusal(name, own, reason))
+        setattr(made[parent], last, made[path])
+    sys.modules.update({f"{name}.{path}".rstrip("."): found for path, found in made.items()})
+    refusal = _Refusal(name, own, reason)
+    sys.meta_path.insert(0, refusal)
+
+    def undo():
+        sys.meta_path.remove(refusal)
+        for loaded in [m for m in sys.modules if f"{m}.".startswith(f"{name}.")]:
+            del sys.modules[loaded]
+        sys.modules.update(before)
+
+    return [undo]
 
 
 def run(argv, prog, name, install):

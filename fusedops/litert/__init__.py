@@ -21,18 +21,25 @@ def install():
     """Lets imports of ``ai_edge_litert`` and ``tflite_runtime`` give this module, from here on in this process, and
     ``tensorflow.lite`` where TensorFlow is not installed.
 
+    Returns
+    -------
+    Installed
+        Nothing need be done with it; ``with install():`` does so for a block alone.
+
     Examples
     --------
     >>> import fusedops.litert
-    >>> fusedops.litert.install()
-    >>> from tflite_runtime.interpreter import Interpreter
+    >>> with fusedops.litert.install():
+    ...     from tflite_runtime.interpreter import Interpreter
     >>> Interpreter is fusedops.litert.Interpreter
     True
     """
     names = {name: globals()[name] for name in __all__ if name != "install"}
+    done = []
     for name in "ai_edge_litert", "tflite_runtime":
-        stand_in.install(name, sys.modules[__name__], {"interpreter": names}, _REASON)
+        done += stand_in.install(name, sys.modules[__name__], {"interpreter": names}, _REASON)
     if "tensorflow" not in sys.modules and importlib.util.find_spec("tensorflow") is None:
         experimental = {"OpResolverType": OpResolverType, "load_delegate": load_delegate}
         inside = {"lite": names, "lite.experimental": experimental}
-        stand_in.install("tensorflow", types.ModuleType("tensorflow"), inside, _REASON, __name__)
+        done += stand_in.install("tensorflow", types.ModuleType("tensorflow"), inside, _REASON, __name__)
+    return stand_in.Installed(done)

@@ -91,8 +91,8 @@ class Interpreter:
         data = _content(model_path, model_content)
         self._num_threads = num_threads
         self._models: dict[tuple, fo.Model] = {}  # by signature and the sizes of inputs that the file does not have
-        self._model = self._models[None, ()] = fo.load_tflite(data, num_threads=num_threads)
-        self._file = File(data)
+        self._file, self._open = File(data), True
+        self._model = self._models[None, ()] = self._load(data)
         self._tensors, self._inputs, self._outputs = (
             each[0] for each in (self._file.tensors, self._file.inputs, self._file.outputs)
         )
@@ -100,6 +100,19 @@ class Interpreter:
         self._given, self._results = {}, None
         self._ready = False
         self._result_shapes = None  # of the sizes that were allocated, where they are known
+
+    def _load(self, data):
+        """The network of the file: with its open sizes, or with those that it begins with, where an operator wants
+        them fixed."""
+        try:
+            return fo.load_tflite(data, num_threads=self._num_threads)
+        except fo.UnsupportedOperator:
+            sizes = {(0, i): self._file.tensors[0][i].shape for i in self._file.inputs[0]}
+            fixed = self._file.resized(sizes)
+            if fixed == data:
+                raise
+            self._open = False
+            return fo.load_tflite(fixed, num_threads=self._num_threads)
 
     # ---- what there is
 
@@ -163,7 +176,8 @@ class Interpreter:
 
     def _fits(self, i, shape, subgraph=0):
         """Whether the network as the file has it takes an input of this shape."""
-        signature = self._file.tensors[subgraph][i].signature.tolist()
+        tensor = self._file.tensors[subgraph][i]
+        signature = (tensor.signature if self._open else tensor.shape).tolist()
         return len(signature) == len(shape) and all(n in (-1, m) for n, m in zip(signature, shape, strict=True))
 
     def resize_tensor_input(self, input_index, tensor_size, strict=False):

@@ -128,25 +128,27 @@ def _state():
 def install():
     """Lets ``import onnxruntime`` give this module, from here on in this process.
 
+    Returns
+    -------
+    Installed
+        Nothing need be done with it; ``with install():`` does so for a block alone.
+
     Examples
     --------
     >>> import fusedops.onnxruntime
-    >>> fusedops.onnxruntime.install()
-    >>> import onnxruntime
+    >>> with fusedops.onnxruntime.install():
+    ...     import onnxruntime
     >>> onnxruntime is fusedops.onnxruntime
     True
     """
     state = _state()
     collection = {name: state[name] for name in ("InferenceSession", "IOBinding", "OrtDevice", "OrtValue")}
     collection |= {"Session": InferenceSession, "OrtDeviceVendorId": OrtDeviceVendorId}
-    stand_in.install(
-        "onnxruntime",
-        sys.modules[__name__],
-        {
-            "capi": {},
-            "capi.onnxruntime_pybind11_state": state,
-            "capi._pybind_state": state,
-            "capi.onnxruntime_inference_collection": collection,
-        },
-        "it has InferenceSession and what belongs to it; to quantize a network see fusedops.Model.quantize",
-    )
+    modules = {
+        "capi": {},
+        "capi.onnxruntime_pybind11_state": state,
+        "capi._pybind_state": state,
+        "capi.onnxruntime_inference_collection": collection,
+    }
+    reason = "it has InferenceSession and what belongs to it; to quantize a network see fusedops.Model.quantize"
+    return stand_in.Installed(stand_in.install("onnxruntime", sys.modules[__name__], modules, reason))

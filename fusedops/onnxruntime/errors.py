@@ -100,15 +100,10 @@ def _unsupported(error):
     return NotImplemented(str(error))
 
 
-@contextlib.contextmanager
-def running():
-    """Errors of a call as those of ONNX Runtime."""
-    try:
-        yield
-    except (fo.InvalidArgument, TypeError) as e:
-        raise InvalidArgument(str(e)) from e
-    except ValueError as e:
-        raise Fail(str(e)) from e
+def of_a_call(error):
+    """An error of a call as that of ONNX Runtime."""
+    wrong = isinstance(error, (fo.InvalidArgument, TypeError))
+    return (InvalidArgument if wrong else Fail)(str(error))
 
 
 NAMES = tuple(name for name, kind in vars().items() if isinstance(kind, type) and issubclass(kind, Exception))

@@ -104,8 +104,11 @@ class InferenceSession:
         if options.optimized_model_filepath:
             self._model.save(options.optimized_model_filepath)
             logger.warning("%s is a file for fusedops alone", options.optimized_model_filepath)
-        self._inputs = {v.name: v for v in (*self._model.inputs, *self._model.optional_inputs)}
-        self._output_names = [v.name for v in self._model.outputs]
+        self._required = {v.name: v for v in self._model.inputs}
+        self._inputs = self._required | {v.name: v for v in self._model.optional_inputs}
+        # types of arrays that are taken as they are
+        self._plain = {} if self._sizes else {v.name: v.dtype for v in self._inputs.values() if v.shape != ()}
+        self._output_names = tuple(v.name for v in self._model.outputs)
 
     # ---- what there is
 
@@ -164,14 +167,29 @@ class InferenceSession:
         -------
         list of ndarray
         """
-        names = self._names(output_names)
         _check_run_options(run_options)
-        given = self._given(input_feed)
-        start = time.monotonic_ns()
-        with errors.running():
-            results = self._model.run(given, outputs=list(dict.fromkeys(names)))
-        self._note(start, given)
-        return [results[name] for name in names]
+        names = self._names(output_names)
+        unique = tuple(dict.fromkeys(names))
+        if len(unique) < len(names):
+            results = dict(zip(unique, self._results(unique, input_feed), strict=True))
+            return [results[name] for name in names]
+        return self._results(names, input_feed)
+
+    def _results(self, names, feed, out=None):
+        """The outputs of these names, in the arrays of `out` where there are some."""
+        given = self._given(feed)
+        start = 0 if self._profiling is None else time.monotonic_ns()
+        outputs = None if names == self._output_names else names
+        try:
+            if len(given) > len(self._required):
+                found = self._model.run(given, outputs=names)
+                return [found[name] for name in names]
+            results = self._model(*(given[name] for name in self._required), outputs=outputs, out=out)
+        except (TypeError, ValueError) as e:
+            raise errors.of_a_call(e) from e
+        if self._profiling is not None:
+            self._profiling.ran(start, [given[name] for name in self._required])
+        return list(results) if isinstance(results, tuple) else [results]
 
     def run_with_ort_values(self, output_names, input_dict_ort_values, run_options=None):
         """As :meth:`run`, from values to values."""
@@ -180,11 +198,12 @@ class InferenceSession:
     def run_async(self, output_names, input_feed, callback, user_data, run_options=None):
         """Runs in a thread of its own, and then calls ``callback(results, user_data, error)``; `error` is "" where
         there is none."""
-        names, given = self._names(output_names), self._given(input_feed)
+        self._names(output_names)
+        given = self._given(input_feed)
 
         def work():
             try:
-                results, error = self.run(names, given, run_options), ""
+                results, error = self.run(output_names, given, run_options), ""
             except Exception as e:
                 results, error = [], str(e)
             callback(results, user_data, error)
@@ -205,20 +224,16 @@ class InferenceSession:
     def _run_into(self, inputs, outputs):
         """The outputs, in the arrays that are given for them, None for new ones."""
         try:
-            given = self._given(inputs)
-            start = time.monotonic_ns()
-            with errors.running():
-                arrays = [given[v.name] for v in self._model.inputs]
-                results = self._model(*arrays, outputs=tuple(outputs), out=tuple(outputs.values()))
+            return self._results(tuple(outputs), inputs, tuple(outputs.values()))
         except (errors.InvalidArgument, errors.Fail, ValueError) as e:
             raise RuntimeError(f"Error in execution: {e}") from e
-        self._note(start, given)
-        return list(results) if len(outputs) > 1 else [results]
 
     def _names(self, output_names):
         if isinstance(output_names, str):
             raise TypeError(f"run() takes a list of the names of outputs: [{output_names!r}], or None for all")
-        names = list(output_names or self._output_names)
+        if not output_names:
+            return self._output_names
+        names = tuple(output_names)
         for name in names:
             if name not in self._output_names:
                 raise errors.InvalidArgument(f"Invalid output name:{name}: there are {', '.join(self._output_names)}")
@@ -228,13 +243,19 @@ class InferenceSession:
         """The arrays of a call by the names of its inputs."""
         if not isinstance(feed, Mapping):
             raise AttributeError(f"run() takes a dict from the names of inputs to arrays, not {type(feed).__name__}")
-        missing = [v.name for v in self._model.inputs if v.name not in feed]
-        if missing:
+        if not feed.keys() >= self._required.keys():
+            missing = [name for name in self._required if name not in feed]
             raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(feed)}).")
-        for name in feed:
-            if name not in self._inputs:
+        given = {}
+        for name, x in feed.items():
+            plain = self._plain.get(name)
+            if x.__class__ is np.ndarray and x.dtype is plain:
+                given[name] = x
+            elif name in self._inputs:
+                given[name] = self._array(self._inputs[name], x)
+            else:
                 raise errors.InvalidArgument(f"Invalid input name: {name}: there are {', '.join(self._inputs)}")
-        return {name: self._array(self._inputs[name], x) for name, x in feed.items()}
+        return given
 
     def _array(self, value, x):
         """What is given for an input as the network takes it."""
@@ -267,10 +288,6 @@ class InferenceSession:
                 )
 
     # ---- the profile
-
-    def _note(self, start, given):
-        if self._profiling is not None:
-            self._profiling.ran(start, [given[v.name] for v in self._model.inputs])
 
     def end_profiling(self):
         """Times each node on the inputs of the latest call, writes all to a file and returns its name; "" where there

@@ -355,3 +355,27 @@ def test_imports_get_it(tmp_path):
                 [sys.executable, "-c", PROGRAM.format(before=before, after=after)], capture_output=True
             )
             assert done.returncode == 0, done.stderr.decode()
+
+
+def test_an_operator_that_wants_fixed_sizes(ours, monkeypatch):
+    """Gets those of the file, as LiteRT begins with them."""
+    load = fo.graph.load_tflite
+
+    def refusing(data, **options):
+        model = load(data, **options)
+        if None in model.inputs[0].shape:
+            raise fo.UnsupportedOperator("it wants fixed sizes")
+        return model
+
+    monkeypatch.setattr(fo, "load_tflite", refusing)
+    interpreter = ours.Interpreter(model_content=dense())
+    for rows in (1, 2):
+        interpreter.resize_tensor_input(0, [rows, 3])
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(0, X[:rows])
+        interpreter.invoke()
+        assert np.array_equal(interpreter.get_tensor(3), np.maximum(X[:rows] @ W.T, 0))
+    assert interpreter.get_input_details()[0]["shape_signature"].tolist() == [-1, 3]
+    monkeypatch.setattr(fo, "load_tflite", lambda data, **options: load(b"TFL3" + data, **options))
+    with pytest.raises(fo.DamagedFile):
+        ours.Interpreter(model_content=dense())

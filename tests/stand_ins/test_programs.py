@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,21 @@ assert onnxruntime is fusedops.onnxruntime and "onnxruntime.inner" not in sys.mo
 def test_importing_it_imports_neither_library(tmp_path):
     code = "import sys, fusedops.onnxruntime; print(sorted({'onnx', 'onnxruntime'} & set(sys.modules)))"
     assert run("-c", code, cwd=tmp_path).stdout == "[]\n"
+
+
+def test_for_a_block_alone():
+    import fusedops.onnxruntime as ours
+
+    before = {m: found for m, found in sys.modules.items() if m.split(".")[0] == "onnxruntime"}
+    finders = list(sys.meta_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # another test may have imported it
+        with ours.install():
+            import onnxruntime.capi.onnxruntime_pybind11_state as state
+
+            assert sys.modules["onnxruntime"] is ours and state.Fail is ours.errors.Fail
+            with ours.install():
+                assert sys.modules["onnxruntime"] is ours
+            assert sys.modules["onnxruntime"] is ours
+    assert before == {m: found for m, found in sys.modules.items() if m.split(".")[0] == "onnxruntime"}
+    assert finders == sys.meta_path

@@ -11,6 +11,7 @@ from .... import extras
 from ....mapped import mapped_file, opened, whole
 from ...ir.errors import DamagedFile, UnsupportedOperator
 from ...operators import early_onnx
+from ...operators.learned import DOMAIN as LEARNED
 from . import inline_weights, records
 
 OPSETS = range(7, 29)
@@ -38,6 +39,8 @@ def parse(onnx, model):
         found = records.Model(proto)
         _check(onnx, found)
     files = _outside(onnx, found, path, own)
+    if found.opset is None and set(found.opsets) == {LEARNED}:
+        found.opset = OPSETS[-1]  # of operators that none is of
     if found.opset is None:
         raise DamagedFile(
             "the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone"
