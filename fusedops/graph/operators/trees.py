@@ -4,6 +4,8 @@ A node of the graph has the trees as arrays: `feature`, `threshold` and `mode` o
 where to go next, two numbers each, the second where the comparison holds; a leaf goes to itself. `roots` are where trees
 begin, `leaf` the row of `weights` of a leaf, which has a number for each target."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..ir.errors import BadNode, UnsupportedOperator
@@ -16,7 +18,7 @@ WHY = "no kernel: trees are followed by NumPy, all rows at once"
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 _COMPARE = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
 _LEAF = len(_MODES)
-_SUMS = {"SUM": np.sum, "AVERAGE": np.mean, "MIN": np.min, "MAX": np.max}
+_SUMS: dict[str, Callable] = {"SUM": np.sum, "AVERAGE": np.mean, "MIN": np.min, "MAX": np.max}
 
 
 # ---- reading
@@ -28,50 +30,54 @@ def _numbers(node, name, dtype):
     return np.asarray(node.attrs.get(name, []) if given is None else given, dtype).reshape(-1)
 
 
-def _places(trees, ids):
-    """{(tree, id): place} of the nodes of all trees."""
-    return {key: i for i, key in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
-
-
 def _trees(node, targets, weights_of):
     """The arrays of the trees of a node in the form of ai.onnx.ml 1 to 3; `weights_of` is the prefix of what names
     targets and weights of leaves."""
     trees, ids = (_numbers(node, f"nodes_{name}", np.int64) for name in ("treeids", "nodeids"))
-    at = _places(trees, ids)
-    if len(at) < trees.size:
-        raise BadNode("two nodes of a tree have one number")
     modes = {name: i for i, name in enumerate((*_MODES, "LEAF"))}
     mode = np.array([modes.get(m, -1) for m in node.attrs["nodes_modes"]], np.int8)
-    own = np.arange(trees.size)
-    following = [_numbers(node, f"nodes_{name}nodeids", np.int64) for name in ("true", "false")]
     feature, threshold = _numbers(node, "nodes_featureids", np.int64), _numbers(node, "nodes_values", np.float64)
     missing = _numbers(node, "nodes_missing_value_tracks_true", bool)
-    if any(a.size != trees.size for a in (mode, feature, threshold, *following)) or (mode < 0).any():
+    to = [_numbers(node, f"nodes_{name}nodeids", np.int64) for name in ("false", "true")]
+    if any(a.size != trees.size for a in (ids, mode, feature, threshold, *to)) or (mode < 0).any():
         raise BadNode("the lists that describe its nodes do not fit one another")
-    try:
-        yes, no = (
-            np.array([i if m == _LEAF else at[t, to] for i, m, t, to in zip(own, mode, trees, each, strict=True)])
-            for each in following
-        )
-        leaves = [at[key] for key in zip(
-            _numbers(node, f"{weights_of}_treeids", np.int64).tolist(),
-            _numbers(node, f"{weights_of}_nodeids", np.int64).tolist(), strict=True)]  # fmt: skip
-    except KeyError as e:
-        raise BadNode(f"it names node {e.args[0][1]} of tree {e.args[0][0]}, which is not there") from None
-    begins = np.ones(trees.size, bool)
-    begins[yes[mode != _LEAF]] = begins[no[mode != _LEAF]] = False
-    if not np.array_equal(np.unique(trees), np.sort(trees[begins])):
-        raise BadNode("a tree has a circle, or does not begin at one node")
+    following, leaves = _places(node, trees, ids, mode, to, weights_of)
     made = {
         "feature": np.where(mode == _LEAF, 0, feature),
         "threshold": threshold,
         "mode": mode,
-        "following": np.stack([no, yes], 1).reshape(-1),
+        "following": following.reshape(-1),
         "missing": missing if missing.size else np.zeros(trees.size, bool),
-        "roots": np.flatnonzero(begins),
+        "roots": _roots(trees, following[mode != _LEAF]),
     }
     target, weight = _numbers(node, f"{weights_of}_ids", np.int64), _numbers(node, f"{weights_of}_weights", np.float64)
     return made | _weights(made, leaves, target, weight, targets)
+
+
+def _places(node, trees, ids, mode, to, weights_of):
+    """(the places of the two nodes that follow each, those of the leaves that have weights)"""
+    at = {key: i for i, key in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
+    if len(at) < trees.size:
+        raise BadNode("two nodes of a tree have one number")
+    named = [_numbers(node, f"{weights_of}_{name}", np.int64).tolist() for name in ("treeids", "nodeids")]
+    try:
+        following = [
+            [i if m == _LEAF else at[t, n] for i, (m, t, n) in enumerate(zip(mode, trees, each, strict=True))]
+            for each in to
+        ]
+        return np.array(following, np.int64).T.copy(), [at[key] for key in zip(*named, strict=True)]
+    except KeyError as e:
+        tree, number = e.args[0]
+        raise BadNode(f"it names node {number} of tree {tree}, which is not there") from None
+
+
+def _roots(trees, following):
+    """The node of each tree that follows none."""
+    begins = np.ones(trees.size, bool)
+    begins[following] = False
+    if not np.array_equal(np.unique(trees), np.sort(trees[begins])):
+        raise BadNode("a tree has a circle, or does not begin at one node")
+    return np.flatnonzero(begins)
 
 
 def _weights(made, leaves, target, weight, targets):
