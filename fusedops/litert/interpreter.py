@@ -91,8 +91,9 @@ class Interpreter:
         data = _content(model_path, model_content)
         self._num_threads = num_threads
         self._models: dict[tuple, fo.Model] = {}  # by signature and the sizes of inputs that the file does not have
-        self._file, self._open = File(data), True
+        self._open = True
         self._model = self._models[None, ()] = self._load(data)
+        self._file = File(data)
         self._tensors, self._inputs, self._outputs = (
             each[0] for each in (self._file.tensors, self._file.inputs, self._file.outputs)
         )
@@ -107,8 +108,8 @@ class Interpreter:
         try:
             return fo.load_tflite(data, num_threads=self._num_threads)
         except fo.UnsupportedOperator:
-            sizes = {(0, i): self._file.tensors[0][i].shape for i in self._file.inputs[0]}
-            fixed = self._file.resized(sizes)
+            file = File(data)
+            fixed = file.resized({(0, i): file.tensors[0][i].shape for i in file.inputs[0]})
             if fixed == data:
                 raise
             self._open = False

@@ -114,12 +114,11 @@ class _Library:
                 f"{op} ({', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}){_reason(op)}"
                 for op, names in sorted(unknown.items())
             )
-            error = UnsupportedOperator(
+            raise UnsupportedOperator(
                 f"the model (opset {opset}) has operators that fusedops does not have: {listed}; "
-                "export it without them, or give it a function of that name (onnx.FunctionProto) for each"
+                "export it without them, or give it a function of that name (onnx.FunctionProto) for each",
+                tuple(sorted(unknown)),
             )
-            error.operators = tuple(sorted(unknown))
-            raise error
 
     def ordered(self, graph, wanted):
         """As _ordered; what a graph's outputs need is found once."""

@@ -92,12 +92,11 @@ def _refuse_unknown(model):
             f"{kind} ({', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}){_why(kind)}"
             for kind, names in sorted(unknown.items())
         )
-        error = UnsupportedOperator(
+        raise UnsupportedOperator(
             f"the model has operators that fusedops does not have: {listed}; convert it without them, or compute them "
-            f"before or behind the network"
+            f"before or behind the network",
+            tuple(sorted(unknown)),
         )
-        error.operators = tuple(sorted(unknown))
-        raise error
 
 
 def _why(kind):
