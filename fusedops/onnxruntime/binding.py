@@ -74,6 +74,10 @@ class IOBinding:
         """The values of the outputs of the latest run, in the order in which they were bound."""
         return [OrtValue(y) for y in self._results]
 
+    def get_outputs_as_ortvaluevector(self):
+        """The same as :meth:`get_outputs`."""
+        return self.get_outputs()
+
     def copy_outputs_to_cpu(self):
         """The arrays of the outputs of the latest run, each as one of its own."""
         return [y.copy() if isinstance(y, np.ndarray) else y for y in self._results]

@@ -89,6 +89,8 @@ class InferenceSession:
             raise TypeError(f"InferenceSession has no argument {min(unknown)!r}")
         if kwargs.get("disabled_optimizers"):
             warnings.warn("disabled_optimizers names passes of ONNX Runtime: it has no effect", stacklevel=2)
+        if int(kwargs.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL", 0))):
+            warnings.warn("options in the model are not read: pass them as sess_options", stacklevel=2)
         check_providers(providers, provider_options)
         self._sess_options = SessionOptions() if sess_options is None else sess_options._copied()
         self._sess_options._tell()

@@ -36,7 +36,7 @@ def on_cpu(device):
         raise RuntimeError(f"there is no device {device!r} here: fusedops computes on the CPU")
 
 
-def element_type(given):
+def dtype_of(given):
     """NumPy's type of elements of a type of NumPy's or ONNX's number."""
     if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
         if given not in _DTYPES:
@@ -47,7 +47,7 @@ def element_type(given):
 
 def memory_at(address, shape, dtype):
     """An array of the memory at an address."""
-    shape, dtype = tuple(shape), element_type(dtype)
+    shape, dtype = tuple(shape), dtype_of(dtype)
     nbytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
     if not nbytes:
         return np.empty(shape, dtype)
@@ -106,7 +106,7 @@ class OrtValue:
     @classmethod
     def ortvalue_from_numpy_with_onnx_type(cls, data, /, onnx_element_type):
         """The value of an array whose elements are read as of another type of the same size."""
-        dtype = element_type(onnx_element_type)
+        dtype = dtype_of(onnx_element_type)
         if dtype.itemsize != data.dtype.itemsize:
             raise RuntimeError(f"elements of {data.dtype} cannot be read as {dtype}: they differ in size")
         return cls(np.ascontiguousarray(data).view(dtype))
@@ -115,7 +115,7 @@ class OrtValue:
     def ortvalue_from_shape_and_type(cls, shape, element_type, device_type="cpu", device_id=0, vendor_id=-1):
         """A new value of this shape, with zeros."""
         on_cpu(device_type)
-        return cls(np.zeros(tuple(shape), globals()["element_type"](element_type)))
+        return cls(np.zeros(tuple(shape), dtype_of(element_type)))
 
     @classmethod
     def from_dlpack(cls, data, /):

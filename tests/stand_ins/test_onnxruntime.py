@@ -216,6 +216,21 @@ def test_sequences(ort):
     assert isinstance(y, list) and len(y) == 2 and np.array_equal(y[1], X[0])
 
 
+def test_many_threads(session):
+    found = {}
+
+    def work(n):
+        for _ in range(20):
+            found[n] = session.run(["y"], {"x": n * X, "k": K})[0]
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(found[n], np.maximum(n * X + np.float32([1, 2, 3]), 0)) for n in range(8))
+
+
 def test_run_async(session):
     done, found = threading.Event(), []
 
@@ -278,6 +293,7 @@ def test_a_binding_of_arrays(session):
     total, y = binding.copy_outputs_to_cpu()
     assert total == 0 and np.array_equal(y, Y)
     assert np.array_equal(binding.get_outputs()[1].numpy(), Y)
+    assert np.array_equal(binding.get_outputs_as_ortvaluevector()[1].numpy(), Y)
 
 
 def test_a_binding_of_memory(ort, session):
@@ -403,6 +419,16 @@ def test_levels(ort, level):
     assert np.array_equal(ort.InferenceSession(data(), options).run(["y"], FEED)[0], Y)
 
 
+def test_modes(ort):
+    options = ort.SessionOptions()
+    assert options.execution_mode == ort.ExecutionMode.ORT_SEQUENTIAL
+    options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+    options.inter_op_num_threads = 2
+    assert np.array_equal(ort.InferenceSession(data(), options).run(["y"], FEED)[0], Y)
+    with pytest.raises(TypeError):
+        options.execution_mode = "parallel"
+
+
 def test_profiling(ort, tmp_path):
     options = ort.SessionOptions()
     options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
@@ -501,6 +527,8 @@ def test_what_is_not_there_is_told(ours, caplog):
             refused()
     with pytest.warns(UserWarning, match="it has no effect"):
         ours.InferenceSession(data(), disabled_optimizers=["GeluFusion"])
+    with pytest.warns(UserWarning, match="options in the model are not read"):
+        ours.InferenceSession(data(), read_config_from_model=1)
     with pytest.warns(UserWarning, match=r"write providers=\['CPUExecutionProvider'\]"):
         ours.InferenceSession(data(), providers="CPUExecutionProvider")
     with pytest.raises(TypeError, match="no argument 'sess_option'"):
