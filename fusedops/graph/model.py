@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ..layers import integer
 from .frontends import native
-from .ir.draws import RandomNumbers, checked_seed
+from .ir.draws import checked_seed
 from .ir.explanation import Explanation
 from .ir.float16 import upcast
 from .ir.graph import Metadata, Value
 from .ir.options import BuildOptions
-from .operators.random_numbers import draws
 from .passes.context import example_shapes
 from .passes.optimizer import optimize
 from .planner import leftovers
@@ -22,11 +20,9 @@ from .quantization.quantizer import Options, is_quantized, quantize
 from .quantization.weights import quantize_weights
 from .runtime import merged_decoder, profiler
 from .runtime.arguments import by_names, in_order, shape_of, with_inputs
+from .runtime.calls import Calls
 from .runtime.decoder import Decoder
-from .runtime.kept_state import KeptState
-from .runtime.selection import selected
 from .runtime.session import Session
-from .runtime.threads import limited
 
 if TYPE_CHECKING:
     import os
@@ -90,45 +86,21 @@ class Model:
         `options` are those that it was made with."""
         self._graph, self._report, self._source, self._options, self._variants = graph, report, source, options, {}
         self._shares = {}  # of each node in the time of the latest profile
-        self._session = self._limited(Session)(graph, options)
-        self._state = KeptState(graph) if graph.states else None
-        self._random = RandomNumbers(options.seed) if draws(graph) else None
-        self._run, self._selections = self._call_of(self._session), {}
+        self._calls = Calls(graph, options)
+        self._session, self._run = self._calls.session, self._calls.run
         self._decoding = self._first_call = None
-        kept = len(graph.states)
-        self._inputs = [v.as_in_file() for v in graph.inputs[: len(graph.inputs) - kept]]
-        self._outputs = self._described(graph.outputs[: len(graph.outputs) - kept])
-        self._optional = [v.as_in_file(optional=True) for v in graph.defaults]
-
-    def _described(self, outputs):
-        """Outputs as users see them; where all inputs have one shape, so have these."""
-        found = [v.as_in_file() for v in outputs]
-        if self._session.fixed and any(v.shape is None or not all(isinstance(n, int) for n in v.shape) for v in found):
-            plan = self._example_plan()
-            if plan is not None and not plan.segmented:
-                shapes = [shape for shape, _ in plan.outputs]
-                found = [replace(v, shape=shape) for v, shape in zip(found, shapes, strict=False)]
-        return found
-
-    def _limited(self, call):
-        return limited(self._options.num_threads, call)
-
-    def _call_of(self, session):
-        """The function that runs a session: with the state, the random numbers and the threads of the network."""
-        call = session.run if self._state is None else partial(self._state.run, session)
-        return self._limited(call if self._random is None else partial(self._random.call, call))
 
     @property
     def inputs(self) -> list[Value]:
-        return list(self._inputs)
+        return list(self._calls.inputs)
 
     @property
     def optional_inputs(self) -> list[Value]:
-        return list(self._optional)
+        return list(self._calls.optional)
 
     @property
     def outputs(self) -> list[Value]:
-        return list(self._outputs)
+        return list(self._calls.outputs)
 
     @property
     def metadata(self) -> Metadata:
@@ -146,20 +118,9 @@ class Model:
         if by_name:
             model, arrays = self._bound(in_order(self.inputs, arrays, by_name) | by_name)
             return model(*arrays, out=out, outputs=outputs)
-        run = self._run if outputs is None else self._run_of(outputs)
+        run = self._run if outputs is None else self._calls.of(outputs)
         results = run(arrays) if out is None else run(arrays, out)
         return results[0] if len(results) == 1 else tuple(results)
-
-    def _run_of(self, outputs):
-        """The function that computes the outputs of these names alone."""
-        names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
-        if names not in self._selections:
-            if names == tuple(v.name for v in self._outputs):
-                self._selections[names] = self._run
-            else:
-                part = self._limited(self._session.part)(selected(self._graph, names))
-                self._selections[names] = self._call_of(part)
-        return self._selections[names]
 
     def run(
         self, inputs: Mapping[str, Input], *others, outputs: Sequence[str] | None = None
@@ -205,17 +166,17 @@ class Model:
             )
         model, arrays = self._bound(inputs)
         results = model(*arrays, outputs=outputs)
-        names = [v.name for v in self._outputs] if outputs is None else outputs
+        names = [v.name for v in self._calls.outputs] if outputs is None else outputs
         names = [names] if isinstance(names, str) else names
         return dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
 
     def _bound(self, inputs):
         """(the network, its inputs in order) of inputs by their names; one that takes inputs with a default where such
         are given."""
-        more = by_names(self._inputs, self._optional, inputs)
+        more = by_names(self._calls.inputs, self._calls.optional, inputs)
         if more:
             return self._taking(more)._bound(inputs)
-        return self, [inputs[v.name] for v in self._inputs]
+        return self, [inputs[v.name] for v in self._calls.inputs]
 
     def _taking(self, names):
         """The network with inputs that have a default as inputs that must be given."""
@@ -235,11 +196,7 @@ class Model:
 
     def plan(self, *arrays):
         """(plan, arenas) for these inputs."""
-        return self._limited(self._session.plan_of)(self._with_state(arrays))
-
-    def _with_state(self, arrays):
-        """What the session takes for the inputs of a call."""
-        return arrays if self._state is None else (*arrays, *self._state.now)
+        return self._calls.limited(self._session.plan_of)(self._calls.with_state(arrays))
 
     def reset(self) -> None:
         """Gives the network's variables the values that they had at first: of a stream, before another one begins.
@@ -254,8 +211,8 @@ class Model:
         ...     net (float[n] x) => (float[n] y) { y = Relu(x) }'''))
         >>> model.reset()
         """
-        if self._state is not None:
-            self._state.reset()
+        if self._calls.state is not None:
+            self._calls.state.reset()
 
     def seed(self, seed: int | None = None) -> None:
         """Begins the network's random numbers anew: from then on they are those of this seed, a call after another.
@@ -289,8 +246,8 @@ class Model:
         """
         seed = checked_seed(seed)
         self._options = self._options._replace(seed=seed)
-        if self._random is not None:
-            self._random.seed(seed)
+        if self._calls.random is not None:
+            self._calls.random.seed(seed)
             self._variants.clear()  # which draw by themselves
 
     def memory(self, *shapes) -> int:
@@ -320,7 +277,7 @@ class Model:
         0
         """
         shapes = [shape_of(s, v) for s, v in with_inputs(self.inputs, shapes)]
-        return self._limited(self._session.plan)([*shapes, *(a.shape for a in self._graph.states)])[0].arena
+        return self._calls.plan([*shapes, *(a.shape for a in self._graph.states)]).arena
 
     def explain(self) -> Explanation:
         """What was fused, with the operations and bytes saved, and what was not and why.
@@ -354,7 +311,7 @@ class Model:
         if len(shapes) < len(self._graph.inputs) or self._session.shape_inputs:
             return None
         try:
-            return self._limited(self._session.plan)(list(shapes.values()))[0]
+            return self._calls.plan(list(shapes.values()))
         except (ValueError, MemoryError):
             return None
 
@@ -431,9 +388,9 @@ class Model:
         ['Add']
         """
         unfused = self._forms().get("unfused")
-        taken = self._session.take(self._with_state(arrays))
+        taken = self._session.take(self._calls.with_state(arrays))
         sessions = self._session, unfused and unfused._session
-        profile = self._limited(profiler.profile)(*sessions, taken, integer(repeat, "repeat"))
+        profile = self._calls.limited(profiler.profile)(*sessions, taken, integer(repeat, "repeat"))
         total = sum(layer.ms for layer in profile.layers)
         self._shares = {layer.name: layer.ms / total for layer in profile.layers if total}
         return profile
@@ -495,7 +452,7 @@ class Model:
         capacity = integer(capacity, "capacity")
         if self._decoding is None:
             self._decoding, self._first_call = merged_decoder.sessions(self._session)
-        return Decoder(self._decoding, self._first_call, capacity, self._random, self._options.num_threads)
+        return Decoder(self._decoding, self._first_call, capacity, self._calls.random, self._calls.num_threads)
 
     def quantize(
         self,
@@ -578,7 +535,7 @@ class Model:
         1 of 1 layers in int4; weights by rounding to nearest
         ...
         """
-        if self._state is not None:
+        if self._calls.state is not None:
             raise ValueError("the network has variables, which change from call to call: quantise it before conversion")
         if (samples is None) == (weights is None):
             raise TypeError("quantize takes samples, or weights='int4' or 'int8' in their place")
