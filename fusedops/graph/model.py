@@ -157,7 +157,7 @@ class Model:
         if others:
             raise TypeError(
                 "run takes a dict of inputs alone, and gives all outputs by name: write model.run(inputs) in place of "
-                "ONNX Runtime's run(names, inputs), and model.run(inputs)[name] for one output"
+                "ONNX Runtime's run(names, inputs), and model.run(inputs, outputs=names) for some of them"
             )
         if not isinstance(inputs, Mapping):
             raise TypeError(

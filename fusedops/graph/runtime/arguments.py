@@ -45,7 +45,8 @@ def in_order(inputs, arrays, by_name):
 def by_names(inputs, optional, given):
     """The inputs that the network has to take for those given by their names: its own, and optional ones among them."""
     names, more = [v.name for v in inputs], [v.name for v in optional]
-    missing, unknown = [n for n in names if n not in given], [str(n) for n in given if n not in (*names, *more)]
+    known = {*names, *more}
+    missing, unknown = [n for n in names if n not in given], [str(n) for n in given if n not in known]
     if missing or unknown:
         taken = ", ".join(names) + (f" (and may take {', '.join(more)})" if more else "")
         wrong = [
