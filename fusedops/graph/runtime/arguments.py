@@ -22,7 +22,7 @@ def with_inputs(inputs, given):
     if len(given) != len(inputs):
         nested = any(isinstance(x, (tuple, list, dict)) for x in given)
         missing = [v.name for v in inputs[len(given) :]]
-        absent = f", {', '.join(missing)} {_is(missing)} missing" if missing and not nested else ""
+        absent = f" ({', '.join(missing)} {_is(missing)} missing)" if missing and not nested else ""
         raise InvalidArgument(
             f"the network takes {len(inputs)} input{'s' * (len(inputs) != 1)} ({', '.join(map(str, inputs))}), got "
             f"{len(given)}{absent}" + ": pass the arrays inside a tuple, list or dict one by one" * nested
