@@ -75,7 +75,7 @@ def test_an_input_with_a_default_by_name(draw):
             TypeError,
             r"write model.run\(inputs\) in place of ONNX Runtime",
         ),
-        (lambda net, x: net.run(["y"], {"x": x, "b": x}), TypeError, r"model.run\(inputs\)\[name\] for one output"),
+        (lambda net, x: net.run(["y"], {"x": x, "b": x}), TypeError, r"model.run\(inputs, outputs=names\)"),
         (lambda net, x: net.run(x), TypeError, "takes a dict"),
         (lambda net, x: net(x, x=x), ValueError, "x is given twice"),
         (lambda net, x: net(x), ValueError, "takes 2 inputs"),
