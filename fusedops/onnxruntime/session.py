@@ -84,13 +84,7 @@ class InferenceSession:
     def __init__(self, path_or_bytes, sess_options=None, providers=None, provider_options=None, **kwargs):
         if not isinstance(path_or_bytes, (str, os.PathLike, bytes)):
             raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
-        unknown = kwargs.keys() - {"enable_fallback", "disabled_optimizers", "read_config_from_model"}
-        if unknown:
-            raise TypeError(f"InferenceSession has no argument {min(unknown)!r}")
-        if kwargs.get("disabled_optimizers"):
-            warnings.warn("disabled_optimizers names passes of ONNX Runtime: it has no effect", stacklevel=2)
-        if int(kwargs.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL", 0))):
-            warnings.warn("options in the model are not read: pass them as sess_options", stacklevel=2)
+        _check_others(kwargs)
         check_providers(providers, provider_options)
         self._sess_options = SessionOptions() if sess_options is None else sess_options._copied()
         self._sess_options._tell()
@@ -316,6 +310,17 @@ def _load(source, options):
     level = options.graph_optimization_level
     fold, fuse = level > GraphOptimizationLevel.ORT_DISABLE_ALL, level > GraphOptimizationLevel.ORT_ENABLE_BASIC
     return fo.load_onnx(source, fold=fold, fuse=fuse, seed=_Process.seed, num_threads=threads)
+
+
+def _check_others(others):
+    """Refuses arguments that a session does not have, and warns of those without effect."""
+    unknown = others.keys() - {"enable_fallback", "disabled_optimizers", "read_config_from_model"}
+    if unknown:
+        raise TypeError(f"InferenceSession has no argument {min(unknown)!r}")
+    if others.get("disabled_optimizers"):
+        warnings.warn("disabled_optimizers names passes of ONNX Runtime: it has no effect", stacklevel=3)
+    if int(others.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL", 0))):
+        warnings.warn("options in the model are not read: pass them as sess_options", stacklevel=3)
 
 
 def _starts_with(source, mark, at=0):
