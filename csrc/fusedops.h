@@ -34,6 +34,9 @@ void fo_set_isa(int isa);
  */
 void fo_set_num_threads(int n);
 int fo_get_num_threads(void);
+/* At most so many threads in operations that the calling thread starts, 0: as many as there are; returns the limit that
+ * it had. */
+int fo_limit_threads(int n);
 const char *fo_threading(void); /* "openmp", or "serial: " and why */
 const char *fo_compiler(void);
 

@@ -33,6 +33,7 @@ cdef extern from "fusedops.h" nogil:
     void fo_set_isa(int isa)
     void fo_set_num_threads(int n)
     int fo_get_num_threads()
+    int fo_limit_threads(int n)
     const char *fo_threading()
     const char *fo_compiler()
     enum:

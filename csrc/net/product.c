@@ -372,7 +372,7 @@ int fo_product_threads(const fo_product_call *call) {
     const fo_linear *plan = call->plan;
     const double macs = (double)call->m * plan->n * plan->groups * plan->k, bytes = bytes_of_weights(plan);
     if (plan->kernel->reads == FO_F32) return fo_threads_for(fo_nanoseconds(plan->kn, macs, bytes));
-    return fo_threads_for(fmax(macs / (plan->kernel->rate * plan->kn->vl), bytes / FO_BYTES_A_NS));
+    return fo_threads_for(fmax(macs / (plan->kernel->rate * plan->kn->vl), fo_nanoseconds(plan->kn, 0, bytes)));
 }
 
 fo_status fo_product_run(const fo_product_call *call) {

@@ -29,6 +29,11 @@ def get_num_threads():
     return fo_get_num_threads()
 
 
+def limit_threads(int n):
+    """Limits the threads of operations that the calling thread starts, 0 for no limit; returns the limit it had."""
+    return fo_limit_threads(n)
+
+
 def cgroup_quota(str root, str list):
     """For tests: the processors that the cgroups of a list (/proc/self/cgroup) allow, mounted under `root`
     (/sys/fs/cgroup); 0 for no limit."""

@@ -18,10 +18,7 @@ SOURCES = [
 ]
 RULES = {
     "intrinsics": (r"immintrin|arm_neon|\b_mm\d+_|\b__m\d+", r"csrc/simd/\w+\.h"),
-    "openmp": (
-        r"\bomp_|omp\.h|#pragma omp|_Pragma\(\"omp",
-        r"csrc/runtime/parallel\.c|fusedops/graph/runtime/threads\.py",
-    ),
+    "openmp": (r"\bomp_|omp\.h|#pragma omp|_Pragma\(\"omp", r"csrc/runtime/parallel\.c"),
     "threading_in_the_binding": (r"\bprange\b|cython\.parallel", "nowhere"),
     "switch_over_activations": (
         r"case FO_GELU\b|FO_EACH_ACTIVATION\(",
