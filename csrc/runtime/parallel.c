@@ -17,7 +17,7 @@
 #include <strings.h>
 #include <time.h>
 
-#include "../fusedops.h"
+#include "../include/fusedops/fusedops.h"
 #include "../machine/tune.h"
 
 #ifdef _OPENMP

@@ -50,7 +50,7 @@ def choices():
 
 
 def activation_names():
-    """The activations of csrc/activations.h, in the order of their codes."""
+    """The activations of csrc/include/fusedops/activations.h, in the order of their codes."""
     return tuple([fo_activation_name(kind).decode() for kind in range(FO_ACTIVATIONS)])
 
 
@@ -64,6 +64,7 @@ def set_machine(**fields):
     """For tests: what is made from now on is as on another machine, of which some fields are told."""
     cdef fo_machine m = {**machine(), **fields}
     fo_set_machine(&m)
+    fo_forget_kernels()
 
 
 def variants():
