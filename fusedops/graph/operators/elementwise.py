@@ -4,7 +4,7 @@ import numpy as np
 
 from ... import bfloat16
 from ...activations import erf
-from ..ir.dtypes import BY_ONNX, CASTS, PROGRAM, from_onnx
+from ..ir.dtypes import BY_ONNX, CASTS, PROGRAM, from_onnx, to_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import is_symbolic
@@ -202,6 +202,26 @@ def _read_clip(r: GraphBuilder, node):
     r.add(Node("Activation", node.name, node.inputs[:1], node.outputs, activation=("clip", float(lo), float(hi))))
 
 
+def _read_shrink(r: GraphBuilder, node):
+    """x + bias below -lambd, x - bias above lambd, else 0. Integers are floats meanwhile, which have a -lambd."""
+    x, dtype, bias, bound = (
+        node.inputs[0],
+        r.dtype(node.inputs[0]),
+        *(node.attrs.get(name, default) for name, default in (("bias", 0.0), ("lambd", 0.5))),
+    )
+    whole = dtype is not None and dtype.kind in "iu"
+    x = r.node("Cast", node, x, to=to_onnx(np.float64)) if whole else x
+    zero, by, low, high = (
+        r.constant(f"{node.name}.{name}", n, r.dtype(x) or np.float32)
+        for name, n in (("zero", 0), ("bias", bias), ("low", -bound), ("high", bound))
+    )
+    y = r.node("Where", node, r.node("Greater", node, x, high), r.node("Sub", node, x, by), zero)
+    below, more = r.node("Less", node, x, low), r.node("Add", node, x, by)
+    y = r.node("Where", node, below, more, y, result=None if whole else node.output)
+    if whole:  # what leaves a type comes back at its other end
+        r.node("Cast", node, r.node("Cast", node, y, to=to_onnx(np.int64)), to=to_onnx(dtype), result=node.output)
+
+
 def _read_prelu(r: GraphBuilder, node):
     """The slopes of old opsets are one a channel; newer ones are broadcast as NumPy does."""
     slopes = r.graph.constant(node, 1)
@@ -359,6 +379,7 @@ RECORDS = {
     "Pow": _binary("pow", _power, traits=_FORMULA, note="of float32, the exponents of any type"),
     "Reciprocal": _unary("reciprocal", np.reciprocal),
     "Round": _mapped(np.rint, "round"),
+    "Shrink": Rewrite(_read_shrink, ("Less", "Where")),
     "Sign": _mapped(np.sign, "sign"),
     "Sin": _numpy(np.sin),
     "Sinh": _numpy(np.sinh),
