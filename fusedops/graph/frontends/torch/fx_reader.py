@@ -204,12 +204,7 @@ class FxReader(GraphBuilder):
         self.made = made
         given = {k: v for k, v in given.items() if k not in _IGNORED}
         first = next(iter(given), None)
-        try:
-            result = reader(self, given.pop(first), **given)
-        except (TypeError, AttributeError) as e:  # arguments that the reader does not expect, such as an open size
-            raise Unsupported(
-                f"fusedops does not take torch's operator {target._schema.name} with such arguments{self.where()}: {e}"
-            ) from e
+        result = reader(self, given.pop(first), **given)
         if isinstance(made, (list, tuple)):
             return [self.typed(r, m) for r, m in zip(result, made, strict=False)]
         return self.typed(result, made)

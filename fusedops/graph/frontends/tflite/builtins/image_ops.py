@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..call import FIRST
+from ..call import FIRST, Helds
 from .entry import Builtin, activated, as_shape, moved, same_quantization
 
 _FIRST_3D, _LAST_3D = [0, 4, 1, 2, 3], [0, 2, 3, 4, 1]
@@ -141,7 +141,7 @@ def transposed(r, op, w, shape, sizes, b, strides, begins):
 def _transpose_conv(r, op):
     sizes = op.constant(0, "shape of the result").tolist()
     given = op.inputs
-    op.inputs = [given[2], given[1], *given[3:]]  # as a convolution has them
+    op.inputs = Helds([given[2], given[1], op.input(3)])  # as a convolution has them
     w, shape = weights(r, op, [3, 0, 1, 2])
     if shape is None or len(shape) != 4 or len(sizes) != 4:
         raise op.error(f"its weights have shape {shape}, its result {sizes}: both have four axes")
@@ -273,6 +273,8 @@ def _rounded_ratios(r, op):
     sizes, wanted, corners = r.sizes(op.inputs[0]), r.array(op.inputs[1]), op.option("AlignCorners")
     if sizes is None or None in sizes[1:3] or wanted is None:
         return {}
+    if wanted.size != 2 or wanted.min() < 1:
+        raise op.error(f"it makes an image of {wanted.reshape(-1).tolist()}, which are no height and width")
     ends = [(n - 1, m - 1) if corners and m > 1 else (n, m) for n, m in zip(sizes[1:3], wanted.tolist(), strict=True)]
     steps = [(1024 * n + m // 2) // m for n, m in ends]
     if 0 in steps:  # of one pixel

@@ -16,15 +16,13 @@ def _reshape(r, op):
     if op.input(1) is not None:
         shape = as_shape(r, op, 1)
     else:
-        given = op.options.NewShapeAsNumpy()
-        shape = [] if isinstance(given, int) else given.tolist()
+        shape = op.numbers("NewShape")
     zeros = not isinstance(shape, list) or 0 in shape
     moved_to(r, op, lambda x: r.emit("Reshape", x, shape, **(dict(allowzero=1) if zeros else {})))
 
 
 def _squeeze(r, op):
-    given = op.options.SqueezeDimsAsNumpy() if op.options is not None else 0
-    axes = [] if isinstance(given, int) else given.tolist()
+    axes = op.numbers("SqueezeDims")
     moved_to(r, op, lambda x: r.emit("Squeeze", x, axes or ""))
 
 
@@ -220,7 +218,7 @@ def _split(r, op, sizes, axis, i):
 
 def _length(r, op, i, axis):
     sizes, rank = r.sizes(op.inputs[i]), ranked(r, op, op.inputs[i])
-    length = sizes and sizes[axis_in(axis, rank, False, op)]
+    length = sizes[axis_in(axis, rank, False, op)]
     if length is None:
         raise op.error("it splits a tensor of an open size: convert it with fixed sizes")
     return length
