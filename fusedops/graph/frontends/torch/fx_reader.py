@@ -1,8 +1,9 @@
 """A program of torch.export as a Graph: the state and the tools that the readers of torch's operators (``aten``)
 share."""
 
+import functools
+import inspect
 import operator
-from functools import reduce
 
 import numpy as np
 
@@ -32,6 +33,7 @@ _IGNORED = {
     "sparse_grad",
 }
 _EXPANSIONS = {"expand", "expand_as", "repeat", "broadcast_to", "tile"}
+_signature = functools.cache(inspect.signature)
 LARGE = 1 << 16  # elements: more are not written out where they only repeat others
 
 
@@ -204,7 +206,13 @@ class FxReader(GraphBuilder):
         self.made = made
         given = {k: v for k, v in given.items() if k not in _IGNORED}
         first = next(iter(given), None)
-        result = reader(self, given.pop(first), **given)
+        try:
+            taken = _signature(reader).bind(self, given.pop(first), **given)
+        except TypeError as e:
+            raise Unsupported(
+                f"fusedops does not take torch's operator {target._schema.name} with such arguments{self.where()}: {e}"
+            ) from None
+        result = reader(*taken.args, **taken.kwargs)
         if isinstance(made, (list, tuple)):
             return [self.typed(r, m) for r, m in zip(result, made, strict=False)]
         return self.typed(result, made)
@@ -220,7 +228,10 @@ class FxReader(GraphBuilder):
         copy."""
         if target._schema.is_mutable and isinstance(args[0], self.torch.Tensor):
             args = [args[0].clone(), *args[1:]]
-        result = target(*args, **known)
+        try:
+            result = target(*args, **known)
+        except Exception as e:  # torch raises errors of many kinds here
+            raise Unsupported(f"torch cannot compute {name} of constants{self.where()}: {e}") from e
         if isinstance(result, self.torch.Tensor):
             return self._label(f"{self.path}.{name}".lstrip("."), result)
         return result
@@ -345,7 +356,7 @@ class FxReader(GraphBuilder):
         if compute is None:
             raise Unsupported(f"fusedops does not have a size that is computed as {e}")
         parts = [self.number(self._of_expression(part), np.int64) for part in e.args]
-        return reduce(lambda a, b: compute(self, a, b), parts)
+        return functools.reduce(lambda a, b: compute(self, a, b), parts)
 
     def shape(self, shape):
         """A list of sizes as one value: a constant, or joined from its parts."""
