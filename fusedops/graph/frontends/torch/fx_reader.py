@@ -247,9 +247,13 @@ class FxReader(GraphBuilder):
             return FxSize(result, made)
         if isinstance(made, self.torch.SymBool):
             return FxValue(result, (), self.torch.bool)
-        return (
-            FxValue(result, sizes(made.shape), made.dtype) if isinstance(result, str) and made is not None else result
-        )
+        if not isinstance(result, str) or made is None:
+            return result
+        found = FxValue(result, sizes(made.shape), made.dtype)
+        for axis, n in enumerate(found.shape):
+            if isinstance(n, OpenSize) and n.expression.is_Symbol:  # one that values decide is that of this result
+                self.symbols.setdefault(n.expression, (found, axis))
+        return found
 
     def _other(self, target, args, made):
         """Arithmetic of sizes, and graphs inside a node that run once."""
