@@ -46,7 +46,9 @@ def _are_constants(node, inputs, found):
     """Whether results are to be constants: known, and not much larger than what they follow from."""
     if node.op == "DequantizeLinear" or not found or any(k.data is None for k in found.values()):
         return False
-    return sum(k.data.size for k in found.values()) <= max(SMALL, *(i.data.size for i in inputs if i))
+    return sum(k.data.size for k in found.values()) <= max(
+        [SMALL, *(i.data.size for i in inputs if i and i.data is not None)]
+    )
 
 
 def _refuse_unknown(model):

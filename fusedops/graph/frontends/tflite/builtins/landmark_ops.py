@@ -31,8 +31,14 @@ def _transform_matrix(r, op):
     options = _options(op, "subset_idxs", *ends, "target_rotation_radians", *sizes)
     height, width, scale_x, scale_y = size = [float(options.number(name)) for name in sizes]
     left, right = (int(options.number(name)) for name in ends)
-    indices, shape = [left, right, *options.integers("subset_idxs")], r.fixed(op.inputs[0])
-    fits = shape is None or len(shape) == 3 and shape[0] == 1 and shape[2] == 3 and max(indices) < shape[1]
+    indices, shape = [left, right, *options.integers("subset_idxs")], r.sizes(op.inputs[0])
+    fits = (
+        shape is None
+        or len(shape) == 3
+        and all(
+            n is None or good for n, good in zip(shape, (shape[0] == 1, max(indices) < (shape[1] or 0), shape[2] == 3))
+        )
+    )
     if not fits or len(indices) < 3 or min(indices) < 0 or min(height, width, scale_x, scale_y) <= 0:
         raise op.error(f"landmarks of shape {shape} and its options {indices}, {size} do not fit")
     points = r.emit("Slice", r.emit("Reshape", r.value(op.inputs[0]), [-1, 3]), [0], [2], [1])
@@ -81,7 +87,7 @@ def _mapped(r, points, linear, moved):
 
 def _transform_landmarks(r, op):
     """x and y of landmarks (1, n, 2 or 3) mapped; z stays."""
-    shape = r.fixed(op.inputs[0])
+    shape = r.sizes(op.inputs[0])
     if shape is None or len(shape) != 3 or shape[2] not in (2, 3) or op.custom:
         raise op.error(f"it takes landmarks (1, n, 2 or 3) and no options, as version 2 does, not of shape {shape}")
     x = r.value(op.inputs[0])
