@@ -65,6 +65,41 @@ def take_constants(graph, node):
     drop_unused(node)
 
 
+_ROUNDS = {"Loop": (2, 1), "Scan": (0, 0)}  # where carried values begin in what a body takes and gives
+
+
+def unchanged(node):
+    """The carried values of a Loop or Scan that its body returns as it took them, by their numbers."""
+    if node.op not in _ROUNDS:
+        return []
+    body, (first_in, first_out) = node.attrs["body"], _ROUNDS[node.op]
+    count = len(own_inputs(node, node.inputs)) - first_in - node.attrs.get("num_scan_inputs", 0)
+    same = {n.output: n.inputs[0] for n in body.nodes if n.op == "Identity"}
+    found = []
+    for i in range(count):
+        result = body.results[first_out + i]
+        while result in same:
+            result = same[result]
+        if result == body.inputs[first_in + i].name:
+            found.append(i)
+    return found
+
+
+def take_unchanged(node, numbers):
+    """Lets the body of a Loop or Scan take these carried values from outside; returns {the result of each: the value}."""
+    body, (first_in, first_out) = node.attrs["body"], _ROUNDS[node.op]
+    renamed = {}
+    for i in reversed(numbers):
+        body.inputs.append(body.inputs.pop(first_in + i))
+        node.inputs.append(node.inputs.pop(first_in + i))
+        body.captures += 1
+        del body.results[first_out + i], body.outputs[first_out + i]
+        if i < len(node.outputs):
+            renamed[node.outputs.pop(i)] = node.inputs[-1]
+    renamed.pop("", None)
+    return renamed
+
+
 def inlined(graph, decided):
     """The graph with the branch in the place of each `If` in `decided`, a dict from its node to the attribute of the
     branch."""

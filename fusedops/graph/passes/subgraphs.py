@@ -2,7 +2,7 @@
 through the passes itself."""
 
 from ..inference.shape_inference import infer, without_data
-from ..ir.subgraph import decisions, drop_unused, graphs_of, inlined, take_constants
+from ..ir.subgraph import decisions, drop_unused, graphs_of, inlined, take_constants, take_unchanged, unchanged
 from ..operators.onnx_sequences import RECORDS as _SEQUENCES
 from . import sequence_elements
 
@@ -30,6 +30,7 @@ def run(context):
         graphs, before = graphs_of(node), list(node.inputs)
         if not graphs:
             continue
+        _take_unchanged(context, node)
         take_constants(context.graph, node)
         for key, inner in graphs.items():
             context.report += [_named(r, f"{node.name}.{key}/") for r in context.optimize(inner)]
@@ -41,6 +42,15 @@ def run(context):
             else "its body is a network of its own, called once a round"
         )
         context.refused(node, reason)
+
+
+def _take_unchanged(context, node):
+    """What a loop hands on as it is from round to round is no variable of it: weights are packed once."""
+    numbers = unchanged(node)
+    if numbers:
+        for result, value in take_unchanged(node, numbers).items():
+            del context.producers[result]
+            context.rename(result, value)
 
 
 def _named(record, prefix):
