@@ -133,9 +133,10 @@ def _renamed(node, name, scope):
 
 def branch_of(node, condition):
     """The attribute of the branch that a condition, an array of one element, takes."""
-    if np.size(condition) != 1:
-        raise ValueError(f"its condition has shape {np.shape(condition)}, but must have one element")
-    return "then_branch" if bool(np.reshape(condition, ())) else "else_branch"
+    condition = np.asarray(condition)
+    if condition.size != 1:
+        raise ValueError(f"its condition has shape {condition.shape}, but must have one element")
+    return "then_branch" if condition.item() else "else_branch"
 
 
 def decisions(graph, known):

@@ -17,7 +17,7 @@ from ... import _core
 from ..inference.evaluate import evaluate
 from ..inference.shape_inference import infer
 from ..ir.graph import Node
-from ..ir.subgraph import DataDependentShape
+from ..ir.subgraph import DataDependentShape, branch_of, captured, graphs_of
 from ..ir.symbolic import Conditions, concrete, is_symbolic
 from ..operators.registry import OPERATORS
 from ..operators.schema import Kernel
@@ -76,6 +76,25 @@ class Evaluation:
         except IndexError as e:
             raise ValueError(f"{step.node.op} {step.node.name!r}: {e}") from None
         results = results if isinstance(results, (list, tuple)) else [results]
+        for find, result in zip(self._writes, results, strict=False):
+            if find is not None:
+                np.copyto(find(slots), result)
+
+
+class Branch(Evaluation):
+    """An If: its condition says which graph runs, and that alone reads what it takes."""
+
+    def __init__(self, step, graphs):
+        super().__init__(step, graphs)
+        node, numbers = step.node, list(range(len(self._reads)))
+        self._branches = {
+            key: (graph, [self._reads[i] for i in captured(node, key, numbers)])
+            for key, graph in graphs_of(node).items()
+        }
+
+    def run(self, slots, times=None):
+        graph, reads = self._branches[branch_of(self._step.node, self._reads[0](slots))]
+        results = self._graphs.call(graph, [find(slots) for find in reads])
         for find, result in zip(self._writes, results, strict=False):
             if find is not None:
                 np.copyto(find(slots), result)
@@ -267,7 +286,8 @@ class Plan:
             if isinstance(part, _Part):
                 self.parts.append(part.calls(idle, values, offsets, constants))
             else:
-                self.parts.append(Evaluation(self.step(part), template.graphs))
+                kind = Branch if part.node.op == "If" else Evaluation
+                self.parts.append(kind(self.step(part), template.graphs))
 
     def run(self, slots):
         for part in self.parts:
