@@ -493,3 +493,27 @@ def test_a_scan_that_hands_on_what_it_takes(tmp_path):
         {"x": X}, tmp_path=tmp_path)  # fmt: skip
     (scan,) = [n for n in model._graph.nodes if n.op == "Scan"]
     assert len(scan.attrs["body"].results) == 2 and "Linear" in {n.op for n in scan.attrs["body"].nodes}
+
+
+ONCE = """
+net (float[1, 4] x) => (float[1, 4] y, float[k, 1, 4] rows, float[1, 4] z)
+    <int64 one = {1}, int64 zero = {0}, bool t = {1}, int64 n = {COUNT}> {
+    t_last, a, rows = Loop (TRIPS, FLAG, zero, x) <body = b (int64 i, bool c, int64 at, float[1, 4] h)
+        => (bool go, int64 next_at, float[1, 4] next, float[1, 4] row) {
+            f = Cast<to = 1>(i)  p = Add(h, f)  next = Tanh(p)  row = Neg(x)
+            next_at = Add(at, one)  go = GO }>
+    y = Add(a, a)  z = Abs(a) }"""
+
+
+@pytest.mark.parametrize("trips, flag, count, go, once", [
+    ("one", "", 5, "Identity(c)", True), ("one", "t", 5, "Identity(c)", True), ("", "t", 1, "Less(next_at, n)", True),
+    ("n", "t", 9, "Less(next_at, one)", True), ("", "t", 2, "Less(next_at, n)", False), ("n", "t", 2, "Identity(c)", False),
+    ("zero", "", 1, "Identity(c)", False),
+])  # fmt: skip
+def test_a_loop_of_one_round(trips, flag, count, go, once, tmp_path):
+    """A body that runs once, whatever a call gives, takes the place of its loop."""
+    text = ONCE
+    for name, value in {"TRIPS": trips, "FLAG": flag, "COUNT": count, "GO": go}.items():
+        text = text.replace(name, str(value))
+    model = check(text, {"x": X[:1]}, tmp_path=tmp_path)
+    assert ("Loop" not in {n.op for n in model._graph.nodes}) == once

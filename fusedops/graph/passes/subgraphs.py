@@ -1,8 +1,20 @@
 """Graphs inside nodes: a branch whose condition is known takes the place of its node, and each other graph goes
 through the passes itself."""
 
-from ..inference.shape_inference import infer, without_data
-from ..ir.subgraph import decisions, drop_unused, graphs_of, inlined, take_constants, take_unchanged, unchanged
+from ..inference.shape_inference import infer, infer_from, without_data
+from ..ir.graph import constant
+from ..ir.subgraph import (
+    FIRST_ROUND,
+    captured,
+    decisions,
+    drop_unused,
+    graphs_of,
+    inlined,
+    own_inputs,
+    take_constants,
+    take_unchanged,
+    unchanged,
+)
 from ..operators.onnx_sequences import RECORDS as _SEQUENCES
 from . import sequence_elements
 
@@ -11,18 +23,34 @@ def inline_known(graph):
     """Puts branches in the place of each `If` whose condition follows from constants and fixed shapes, and resolves
     sequences whose elements do. Returns what is known of values by these."""
     decided, known = True, {}
-    while decided and any(n.op == "If" or n.op in _SEQUENCES for n in graph.nodes):
+    while decided and any(n.op in ("If", "Loop") or n.op in _SEQUENCES for n in graph.nodes):
         fixed = {
             v.name: v.shape for v in graph.inputs if v.shape is not None and all(isinstance(n, int) for n in v.shape)
         }
         known = infer(graph, fixed, strict=False)
-        decided = decisions(graph, known)
+        decided = decisions(graph, known) | {n: "body" for n in graph.nodes if n.op == "Loop" and _runs_once(n, known)}
         if decided:
             found = inlined(graph, decided).copy()
             graph.nodes, graph.constants = found.nodes, found.constants
         else:
             sequence_elements.resolve(graph, known)
     return without_data(known)
+
+
+def _runs_once(node, known):
+    """Whether a Loop has one round, whatever it is called with."""
+    body, (trips, flag, *carried) = node.attrs["body"], own_inputs(node, node.inputs)
+    starts = [known[v].data if v in known else None for v in (trips, flag) if v]
+    if any(a is None or a.size != 1 for a in starts) or flag and not starts[-1].item():
+        return False
+    if trips and starts[0].item() <= 1:
+        return starts[0].item() == 1
+    names = [v.name for v in body.inputs]
+    given = dict(zip(names, [*map(constant, FIRST_ROUND.values())], strict=False))
+    values = zip(names[2:], [*carried, *captured(node, "body", node.inputs)], strict=True)
+    given |= {name: known[v] for name, v in values if v in known}
+    goes_on = infer_from(body, given, strict=False).get(body.results[0])
+    return goes_on is not None and goes_on.data is not None and goes_on.data.size == 1 and not goes_on.data.item()
 
 
 def run(context):
