@@ -184,11 +184,13 @@ def _read_mean(r: GraphBuilder, node):
 
 
 def _read_clip(r: GraphBuilder, node):
-    """Bounds that are constant make an activation; others stay an operator. Without bounds nothing is clipped."""
-    if not any(node.inputs[1:]) and not {"min", "max"} & node.attrs.keys():
-        return r.add(Node("Identity", node.name, node.inputs[:1], node.outputs))
+    """Bounds that are constant make an activation; others stay an operator. Without bounds nothing is clipped, but
+    before opset 11 these are the largest numbers by default, which infinities become."""
+    most = float(np.finfo(np.float32).max)
     if r.opset < 11:
-        lo, hi = node.attrs.get("min", -np.inf), node.attrs.get("max", np.inf)
+        lo, hi = node.attrs.get("min", -most), node.attrs.get("max", most)
+    elif not any(node.inputs[1:]):
+        return r.add(Node("Identity", node.name, node.inputs[:1], node.outputs))
     else:
         bounds = [r.known(node, i) for i in (1, 2)]
         floats = all(b is None or b.dtype == np.float32 and b.size == 1 for b in bounds)
