@@ -63,7 +63,9 @@ def by_numpy(function, inputs=1):
         2: lambda node, a, b: evaluate(a, b),
         3: lambda node, a, b, c: evaluate(a, b, c),
     }
-    return forms[getattr(function, "nin", inputs)]
+    form = forms[getattr(function, "nin", inputs)]
+    form.ufunc = function if isinstance(function, np.ufunc) else None  # type: ignore[attr-defined]
+    return form
 
 
 def same_shape(node, x, *others):

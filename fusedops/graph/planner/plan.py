@@ -56,6 +56,7 @@ class Evaluation:
         self._reads = [t.finder() for t in step.reads]
         self._writes: list[Any] = [None if t is None else t.finder() for t in step.writes]
         self._given = [bool(v) for v in step.node.inputs]
+        self._ufunc = _ufunc_of(step)
 
     def steps_of(self, plan):
         return [self._step]
@@ -63,6 +64,10 @@ class Evaluation:
     def run(self, slots, times=None):
         step = self._step
         arrays = [find(slots) for find in self._reads]
+        if self._ufunc is not None:
+            with np.errstate(all="ignore"):
+                self._ufunc(*arrays, out=self._writes[0](slots))
+            return
         if step.node.op == "Cast":
             with np.errstate(invalid="ignore", over="ignore"):
                 return np.copyto(self._writes[0](slots), arrays[0], casting="unsafe")
@@ -79,6 +84,19 @@ class Evaluation:
         for find, result in zip(self._writes, results, strict=False):
             if find is not None:
                 np.copyto(find(slots), result)
+
+
+def _ufunc_of(step):
+    """NumPy's own function where that alone is all that a step does, in the type of its result; else None."""
+    node = step.node
+    found = getattr(OPERATORS[node.op].evaluate, "ufunc", None)
+    if found is None or node.activation is not None or node.residual or len(step.reads) != found.nin:
+        return None
+    try:
+        made = found(*(np.ones((), t.dtype) for t in step.reads)).dtype
+    except TypeError:  # the call says so
+        return None
+    return found if made == step.writes[0].dtype else None
 
 
 class Branch(Evaluation):
