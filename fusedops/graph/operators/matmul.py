@@ -210,7 +210,10 @@ def _axes_of_product(terms, right):
     shared, rows, inner, columns = a & b & y, (a & y) - b, (a & b) - y, (b & y) - a
     if not inner or shared | rows | columns != y or a | b != shared | rows | inner | columns:
         return None
-    return [[c for c in order if c in kind] for order, kind in ((right, shared), (right, rows), (terms[0], inner), (right, columns))]
+    return [
+        [c for c in order if c in kind]
+        for order, kind in ((right, shared), (right, rows), (terms[0], inner), (right, columns))
+    ]
 
 
 def _read_einsum(r: GraphBuilder, node):

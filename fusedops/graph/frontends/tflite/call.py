@@ -30,7 +30,7 @@ class Helds(list):
 
     def __getitem__(self, i):
         if isinstance(i, slice):
-            return [self[j] for j in range(*i.indices(len(self)))]
+            return [self[j] for j in range(i.start or 0, len(self) if i.stop is None else i.stop)]
         found = super().__getitem__(i) if -len(self) <= i < len(self) else None
         if found is None:
             raise BadNode(f"it has no tensor {i} among {len(self)}")
