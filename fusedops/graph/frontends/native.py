@@ -382,7 +382,8 @@ def _part_of_report(each):
     if not isinstance(made, Quantized):
         return made
     layers, outputs = (
-        tuple(_record(kind, row) for row in _list(fields[i])) for i, kind in ((1, QuantizedLayer), (2, QuantizedOutput))
+        tuple(_record(kind, row) for row in _list(_list(fields)[i]))
+        for i, kind in ((1, QuantizedLayer), (2, QuantizedOutput))
     )
     return made._replace(layers=layers, outputs=outputs)
 

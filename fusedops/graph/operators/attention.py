@@ -239,14 +239,14 @@ def _rotary_shape(node, x, cos, sin):
 
 
 def _lower_rotary(p: LoweringContext, node):
-    x, *angles = (p.at(v) for v in node.inputs)
-    if not floats(x, *angles):
+    x, cos, sin = (p.at(v) for v in node.inputs)
+    if not floats(x, cos, sin):
         return False
     y = p.result(node.output)
     if len(x.shape) == 3:
         count = node.attrs["num_heads"]
         x, y = (heads_of(t, count, t.shape[2] // count, 0) for t in (x, y))
-    lower_rotated(p, node, x, y, *angles, node.attrs.get("interleaved", 0))
+    lower_rotated(p, node, x, y, cos, sin, node.attrs.get("interleaved", 0))
     return True
 
 

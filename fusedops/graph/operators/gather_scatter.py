@@ -7,6 +7,7 @@ import numpy as np
 from ... import _core
 from ...mapped import is_odd
 from ..ir.dtypes import ANY, PROGRAM, from_onnx
+from ..ir.errors import BadNode
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import Deferred, as_dim, deferred, guard, is_symbolic
@@ -218,6 +219,8 @@ def _reverse_shape(node, x, lengths):
 def _gather_shape(node, x, i):
     axis = axis_of(node, len(x.shape))
     size = x.shape[axis]
+    if i.dtype is not None and i.dtype.kind not in "iu":
+        raise BadNode(f"its indices are of {i.dtype}, which counts nothing")
     if size == 0 and 0 not in i.shape:
         raise ValueError("there are indices into an axis of 0")
     known = i.data is not None and not isinstance(i.data, Deferred)  # else a call sees to it

@@ -219,13 +219,8 @@ def _axes_of_product(terms, right):
 def _read_einsum(r: GraphBuilder, node):
     """A product as a MatMul: shared axes first, then those of which either operand has more than one, 1 in the other,
     then the rows, the summed axis, the columns."""
-    equation, axes = node.attrs["equation"].replace(" ", ""), [r.axes(v) for v in node.inputs]
-    terms, right = equation.partition("->")[0].split(","), equation.partition("->")[2]
-    if "->" not in equation or "." in equation:
-        if None in axes:
-            return r.add(node)
-        terms, right = _einsum_terms(equation, axes)
-    kinds = _axes_of_product(terms, right)
+    terms, right = _known_terms(r, node)
+    kinds = None if terms is None else _axes_of_product(terms, right)
     if kinds is None:
         return r.add(node)
     batch, rows, inner, columns = kinds
@@ -235,15 +230,21 @@ def _read_einsum(r: GraphBuilder, node):
     if column_batch:
         at = len(batch) + len(row_batch)
         a = r.node("Unsqueeze", node, a, r.constant(f"{node.name}.axes", range(at, at + len(column_batch))))
-    if row_batch and (batch or column_batch):  # else a plain matrix, which may be weights
-        at = range(len(batch), len(batch) + len(row_batch))
-        b = r.node("Unsqueeze", node, b, r.constant(f"{node.name}.axes", at))
-    y = r.node("MatMul", node, a, r.node("Transpose", node, b, perm=_last_swapped(kinds, row_batch, column_batch)))
+    y = r.node("MatMul", node, a, _beside(r, node, b, kinds, len(row_batch), len(column_batch)))
     made = [*batch, *row_batch, *column_batch]
     single = [len(made) + i for i, c in enumerate((row, column)) if not c]
     y = r.node("Squeeze", node, y, r.constant(f"{node.name}.single", single)) if single else y
     order = [c for c in (*made, row, column) if c]
     r.node("Transpose", node, y, perm=[order.index(c) for c in right], result=node.output)
+
+
+def _known_terms(r: GraphBuilder, node):
+    """As _einsum_terms; (None, "") where it takes a number of axes that is not known."""
+    equation, axes = node.attrs["equation"].replace(" ", ""), [r.axes(v) for v in node.inputs]
+    left, arrow, right = equation.partition("->")
+    if arrow and "." not in equation:
+        return left.split(","), right
+    return (None, "") if None in axes else _einsum_terms(equation, axes)
 
 
 def _operand(r: GraphBuilder, node, i, term, batch, row, inner):
@@ -255,10 +256,15 @@ def _operand(r: GraphBuilder, node, i, term, batch, row, inner):
     return x if row else r.node("Unsqueeze", node, x, r.constant(f"{node.name}.one", [len(batch)]))
 
 
-def _last_swapped(kinds, row_batch, column_batch):
-    """The order of axes that makes columns of the second operand's rows."""
-    batch = len(kinds[0]) + len(column_batch) + (len(row_batch) if kinds[0] or column_batch else 0)
-    return [*range(batch), batch + 1, batch]
+def _beside(r: GraphBuilder, node, b, kinds, row_batch, column_batch):
+    """The second operand with columns last and axes of 1 where the first has rows of its own, but that of plain
+    matrices, which may be weights."""
+    batch = len(kinds[0])
+    if row_batch and (batch or column_batch):
+        b = r.node("Unsqueeze", node, b, r.constant(f"{node.name}.axes", range(batch, batch + row_batch)))
+        batch += row_batch
+    batch += column_batch
+    return r.node("Transpose", node, b, perm=[*range(batch), batch + 1, batch])
 
 
 def _det(node, x):

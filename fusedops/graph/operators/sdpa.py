@@ -151,13 +151,9 @@ def _lower(p: LoweringContext, node):
     batch, t, s = shape[:-3], shape[-2], v.shape[-2]
     heads = 1 if all(len(x.shape) < 3 or x.shape[-3] == 1 for x in (b, v)) else _heads_of(b, v, shape)
     k = b._replace(shape=(*b.shape[:-2], s, b.shape[-2]), strides=(*b.strides[:-2], b.strides[-1], b.strides[-2]))
-    mask, (diagonal, diagonals) = None, _diagonals(p, node, batch)
-    if node.input(3):
-        data = p.data(node.input(3))
-        candidates = () if data is None or node.input(4) or p.grows and t == 1 else (0, s - t)
-        found = next((d for d in candidates if guard(is_causal, data, t, s, d)), None)
-        mask = broadcast(p.at(node.input(3)), (*shape[:-1], s)) if found is None else None
-        diagonal = diagonal if found is None else found
+    (diagonal, diagonals), causal = _diagonals(p, node, batch), _causal_mask(p, node, t, s)
+    given = node.input(3) and causal is None
+    diagonal = diagonal if causal is None else causal
     p.add(
         "attention",
         node,
@@ -165,7 +161,7 @@ def _lower(p: LoweringContext, node):
         k=broadcast(k, (*batch, heads, *k.shape[-2:])),
         v=broadcast(v, (*batch, heads, *v.shape[-2:])),
         y=target,
-        mask=mask,
+        mask=broadcast(p.at(node.input(3)), (*shape[:-1], s)) if given else None,
         scale=_scale(node, int(a.shape[-1])) * fa * fb,
         softcap=float(node.attrs.get("softcap", 0.0)),
         causal=diagonal is not None or diagonals is not None,
@@ -174,6 +170,13 @@ def _lower(p: LoweringContext, node):
         window=node.attrs.get("window", 0),
     )
     return True
+
+
+def _causal_mask(p: LoweringContext, node, t, s):
+    """The diagonal up to which a mask is 0 that hides all else, or None."""
+    data = p.data(node.input(3))
+    candidates = () if data is None or node.input(4) or p.grows and t == 1 else (0, s - t)
+    return next((d for d in candidates if guard(is_causal, data, t, s, d)), None)
 
 
 def _diagonals(p: LoweringContext, node, batch):

@@ -94,17 +94,23 @@ def _with_rows_of_no_key(context, node):
     if node is None or node.op != "Where" or _number(context, node.inputs[1]) != 0:
         return node, [], ""
     before, tested = (context.producers.get(v) for v in (node.inputs[2], node.inputs[0]))
-    if tested is None:
-        no_row = context.graph.constants.get(node.inputs[0])
-        return (before, [node], "") if no_row is not None and not no_row.any() else (node, [], "")
-    if tested.op == "IsNaN" and tested.inputs[0] == node.inputs[2]:
+    constant = context.graph.constants.get(node.inputs[0])
+    if constant is not None:
+        return (node, [], "") if constant.any() else (before, [node], "")
+    if tested is not None and tested.op == "IsNaN" and tested.inputs[0] == node.inputs[2]:
         return before, [tested, node], ""
-    top = context.producers.get(tested.inputs[0]) if tested.op == "Equal" else None
+    mask = _mask_of_rows(context, tested)
+    return (before, [node], mask) if mask else (node, [], "")
+
+
+def _mask_of_rows(context, tested):
+    """The mask whose rows a node tests for being -infinity as a whole, or ""."""
+    top = context.producers.get(tested.inputs[0]) if tested is not None and tested.op == "Equal" else None
     if top is None or top.op != "ReduceMax" or _number(context, tested.inputs[1]) != -np.inf:
-        return node, [], ""
-    axes = context.graph.constant(top, 1)
-    along_keys = axes is not None and axes.tolist() in ([-1], [len(context.shape(top.inputs[0]) or ()) - 1])
-    return (before, [node], top.inputs[0]) if along_keys and top.attrs.get("keepdims", 1) else (node, [], "")
+        return ""
+    axes, last = context.graph.constant(top, 1), len(context.shape(top.inputs[0]) or ()) - 1
+    along_keys = axes is not None and axes.tolist() in ([-1], [last])
+    return top.inputs[0] if along_keys and top.attrs.get("keepdims", 1) else ""
 
 
 def _alone(context, value, readers, what):

@@ -39,18 +39,20 @@ def inline_known(graph):
 
 def _runs_once(node, known):
     """Whether a Loop has one round, whatever it is called with."""
-    body, (trips, flag, *carried) = node.attrs["body"], own_inputs(node, node.inputs)
-    starts = [known[v].data if v in known else None for v in (trips, flag) if v]
-    if any(a is None or a.size != 1 for a in starts) or flag and not starts[-1].item():
+    trips, flag = (_only(known.get(v)) if v else None for v in node.inputs[:2])
+    if flag is not None and not flag or None in (node.inputs[0] and trips, node.inputs[1] and flag):
         return False
-    if trips and starts[0].item() <= 1:
-        return starts[0].item() == 1
-    names = [v.name for v in body.inputs]
-    given = dict(zip(names, [*map(constant, FIRST_ROUND.values())], strict=False))
-    values = zip(names[2:], [*carried, *captured(node, "body", node.inputs)], strict=True)
-    given |= {name: known[v] for name, v in values if v in known}
-    goes_on = infer_from(body, given, strict=False).get(body.results[0])
-    return goes_on is not None and goes_on.data is not None and goes_on.data.size == 1 and not goes_on.data.item()
+    if trips is not None and trips <= 1:
+        return trips == 1
+    body, values = node.attrs["body"], [*own_inputs(node, node.inputs)[2:], *captured(node, "body", node.inputs)]
+    given = {v.name: constant(a) for v, a in zip(body.inputs, FIRST_ROUND.values(), strict=False)}
+    given |= {v.name: known[name] for v, name in zip(body.inputs[2:], values, strict=True) if name in known}
+    return _only(infer_from(body, given, strict=False).get(body.results[0])) is False
+
+
+def _only(info):
+    """The one element of a value that is known, else None."""
+    return info.data.item() if info is not None and info.data is not None and info.data.size == 1 else None
 
 
 def run(context):

@@ -7,10 +7,7 @@ import numpy as np
 
 def densified(tflite, sparsity, values, shape, each):
     """The array of a tensor of which a file has the elements that are not zero; `each` gives the indices of a list."""
-    order, blocks = (
-        [] if isinstance(found, int) else found.tolist()
-        for found in (sparsity.TraversalOrderAsNumpy(), sparsity.BlockMapAsNumpy())
-    )
+    order, blocks = (_listed(found) for found in (sparsity.TraversalOrderAsNumpy(), sparsity.BlockMapAsNumpy()))
     levels = [sparsity.DimMetadata(i) for i in each(sparsity.DimMetadataLength())]
     n = len(shape)
     if sorted(order) != list(range(n + len(blocks))) or len(levels) != len(order) or not set(blocks) <= set(range(n)):
@@ -39,6 +36,11 @@ def densified(tflite, sparsity, values, shape, each):
     if count != len(values):
         raise ValueError(f"a sparse tensor has {count} places for {len(values)} elements")
     return _filled(values, shape, places, blocks, dict(zip(order, levels, strict=True)))
+
+
+def _listed(found):
+    """A vector of the schema's package, which gives 0 for one that is not there."""
+    return [] if isinstance(found, int) else found.tolist()
 
 
 def _filled(values, shape, places, blocks, levels):

@@ -3,12 +3,13 @@ decides in Python how it computes one and the same."""
 
 import contextlib
 import sys
+from typing import Any
 
 
 @contextlib.contextmanager
 def without_decisions(torch):
     """While this lasts, torchvision's batched_nms computes without a decision. Other threads get the same boxes of it."""
-    boxes = sys.modules.get("torchvision.ops.boxes")
+    boxes: Any = sys.modules.get("torchvision.ops.boxes")
     if boxes is None or not hasattr(boxes, "batched_nms"):
         yield
         return

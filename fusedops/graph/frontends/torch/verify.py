@@ -89,19 +89,22 @@ def _missing_rows(found, right, tolerance):
     missing = total = 0
     for rows in dict.fromkeys(len(e) for e in right if e.ndim):
         pairs = [(y, e) for y, e in zip(found, right, strict=True) if e.ndim and len(e) == rows]
-        count = len(pairs[0][0])
-        total += max(rows, count)
-        if not rows or not count or any(len(y) != count for y, _ in pairs):
-            missing += max(rows, count)
-            continue
-        scales = [max(np.abs(e).max(initial=0), LEAST) if e.dtype.kind == "f" else tolerance for _, e in pairs]
-        have, want = (
-            np.concatenate([p[i].reshape(len(p[i]), -1) / s for p, s in zip(pairs, scales, strict=True)], 1)
-            for i in (0, 1)
-        )
-        alone = sum(np.abs(have - row).max(1).min() > tolerance for row in want)
-        missing += max(int(alone), abs(rows - count))
+        total += max(rows, len(pairs[0][0]))
+        missing += _missing_of(pairs, rows, tolerance)
     return missing, total
+
+
+def _missing_of(pairs, rows, tolerance):
+    """The same of (found, right) results of so many rows."""
+    count = len(pairs[0][0])
+    if not rows or not count or any(len(y) != count for y, _ in pairs):
+        return max(rows, count)
+    scales = [max(np.abs(e).max(initial=0), LEAST) if e.dtype.kind == "f" else tolerance for _, e in pairs]
+    have, want = (
+        np.concatenate([p[i].reshape(len(p[i]), -1) / s for p, s in zip(pairs, scales, strict=True)], 1) for i in (0, 1)
+    )
+    alone = sum(np.abs(have - row).max(1).min() > tolerance for row in want)
+    return max(int(alone), abs(rows - count))
 
 
 def _tolerance(module, result, graph, casts=()):

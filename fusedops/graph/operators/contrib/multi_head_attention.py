@@ -185,7 +185,7 @@ def _packed(r, node, x, i):
 def rotated(x, cos, sin, positions, interleaved):
     """x (batch, heads, length, features), the first of whose features are rotated in pairs by an angle of their
     position (batch, length)."""
-    return turned(x, *(t[positions] for t in (cos, sin)), interleaved)
+    return turned(x, cos[positions], sin[positions], interleaved)
 
 
 def turned(x, cos, sin, interleaved):

@@ -139,7 +139,7 @@ def transposed(r, op, w, shape, sizes, b, strides, begins):
 
 
 def _transpose_conv(r, op):
-    sizes = op.constant(0, "shape of the result").tolist()
+    sizes = op.constant(0, "shape of the result").reshape(-1).tolist()
     given = op.inputs
     op.inputs = Helds([given[2], given[1], op.input(3)])  # as a convolution has them
     w, shape = weights(r, op, [3, 0, 1, 2])
@@ -176,7 +176,7 @@ def _conv_3d(r, op):
 
 
 def _conv_3d_transpose(r, op):
-    sizes, inner = op.constant(0, "shape of the result").tolist(), r.sizes(op.inputs[2])
+    sizes, inner = op.constant(0, "shape of the result").reshape(-1).tolist(), r.sizes(op.inputs[2])
     if inner is None or None in inner[1:4]:
         raise op.error("a transposed convolution of an open size: convert it with fixed sizes")
     kernel, strides = list(_kernel_3d(r, op, op.inputs[1])), [op.option(f"Stride{a}", 1) for a in "DHW"]
