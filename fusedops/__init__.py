@@ -56,9 +56,11 @@ __all__ = [
     "Conv2d",
     "ConvTranspose1d",
     "ConvTranspose2d",
+    "DamagedFile",
     "DepthwiseSeparable",
     "GRU",
     "GRUCell",
+    "InvalidArgument",
     "InvertedResidual",
     "KVCache",
     "LSTM",
@@ -71,6 +73,7 @@ __all__ = [
     "Quantization",
     "RNN",
     "RNNCell",
+    "UnsupportedOperator",
     "activation",
     "adaptive_avg_pool2d",
     "attention",
@@ -127,10 +130,21 @@ __all__ = [
 if TYPE_CHECKING:  # and for tools such as PyInstaller, which look for statements of import
     from . import graph as graph
     from . import reference as reference
-    from .graph import Model, from_torch, load, load_onnx, load_tflite, torch_report
+    from .graph import (
+        DamagedFile,
+        InvalidArgument,
+        Model,
+        UnsupportedOperator,
+        from_torch,
+        load,
+        load_onnx,
+        load_tflite,
+        torch_report,
+    )
     from .keras_layers import from_keras
 
 _LATER = dict.fromkeys(("Model", "from_torch", "load", "load_onnx", "load_tflite", "torch_report"), ".graph")
+_LATER |= dict.fromkeys(("DamagedFile", "InvalidArgument", "UnsupportedOperator"), ".graph")
 _LATER["from_keras"] = ".keras_layers"
 
 

@@ -18,7 +18,7 @@ enum {
     FO_L3_PIECE = 4 << 20,   /* of the third level, which threads share: scratch does not grow beyond it */
 };
 
-/* ---- products (kernels/gemm, net/linear.c, net/matmul.c) ---- */
+/* ---- products (kernels/gemm, matmul/product.c, matmul/matmul.c) ---- */
 
 enum {
     /* 4 KB: what is at this distance shares a set of the first-level cache and has a page of its own */
@@ -52,7 +52,7 @@ enum {
  * 64 0.7, three of 64 1.0, of 16 1.25 (Zen 4, AVX2). */
 #define FO_NARROW_STEPS(n) (48 * (n) - 32)
 
-/* ---- depthwise (kernels/depthwise, conv/depthwise.c) ---- */
+/* ---- depthwise (kernels/depthwise, conv/algorithms/depthwise.c) ---- */
 
 /* Planes balance threads by many tasks. Pixels lose by them: tasks that are few channels wide read each pixel in
  * pieces (144x56x56 on two threads with 1, 2 and 4: 32, 32 and 43 us; 256x14x14 3.6, 3.7 and 5.1), so that there are
@@ -63,7 +63,7 @@ enum { FO_DEPTHWISE_ROWS_AT_ONCE = 2 }; /* of tiles with AVX-512, channels last 
 /* Vectors of channels, or of a row, that are many: 64 channels of 4x512 with 1x7 take 52 us by rows instead of 78. */
 enum { FO_DEPTHWISE_MANY = 16 };
 
-/* ---- Winograd and Strassen (kernels/winograd, kernels/strassen_sums.h, conv/winograd*.c, conv/strassen.c) ---- */
+/* ---- Winograd and Strassen (kernels/winograd, kernels/strassen_sums.h, conv/winograd*.c, conv/algorithms/strassen.c) ---- */
 
 /* Winograd's cost in multiply-adds. A weight that few tiles share takes the time of so many of them to arrive; a
  * product starts and ends in the time of so many steps; a channel of a tile is transformed, on the way in and out,
@@ -101,7 +101,7 @@ static const double FO_STRASSEN_OPERANDS = 0.25, FO_STRASSEN_WEIGHTS = 0.2;
 enum { FO_STRASSEN_CHAINS = 4 }; /* that fetch a pair of weights: as many lines as four steps of all products (AVX2) */
 enum { FO_STRASSEN_MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
 
-/* ---- direct convolutions, im2col, rewrites (conv/direct.c, conv/im2col.c, conv/rewrite.c) ---- */
+/* ---- direct convolutions, im2col, rewrites (conv/algorithms/direct.c, conv/algorithms/im2col.c, conv/rewrite.c) ---- */
 
 /* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
 enum { FO_DIRECT_SMALL_IMAGE = 7 * 7 };
@@ -122,7 +122,7 @@ enum { FO_IM2COL_ENOUGH = 48 };
 
 enum { FO_REWRITE_CHANNELS = 32 }; /* output channels for which it pays to copy windows */
 
-/* ---- blocks (conv/block.c, conv/block_layers.c) ---- */
+/* ---- blocks (conv/blocks/block.c, conv/blocks/block_layers.c) ---- */
 
 /* Where a line of E is longer, a panel's channels of it stand by themselves: a slice, which the depthwise part reads
  * while it is fresh. Half a panel costs the expansion what the depthwise part gains. 3x3 goes by strips (below);
@@ -189,7 +189,7 @@ enum {
     FO_TRANSPOSE_ELEMENTS = 4
 };
 
-/* ---- attention (net/attention.c) ---- */
+/* ---- attention (matmul/attention.c) ---- */
 
 /* With AVX-512 and AVX2 (Zen 4), 512 to 1024 tokens of 64 elements: blocks of 128 keys take 1.04 of the time, of 512
  * 0.99; 24 and 96 rows 1.00. A thread's scratch is 450 KB. */
@@ -215,35 +215,35 @@ enum { FO_AMX_STEPS = 9, FO_AMX_PANELS = 8, FO_AMX_B_BYTES = 512 << 10 };
 #define FO_PACK_NS 0.1
 #define FO_FOLD_NS 0.3
 
-/* ---- int8 or float32 (net/layer_cost.c) ---- */
+/* ---- int8 or float32 (program/layer_cost.c) ---- */
 
 /* Times in multiply-adds of float32 at the speed that costs of convolutions count with. Measured on 37 shapes in one
  * run (Zen 5: AVX-512 and AVX2 with dot products of int8, AVX2 without): a product in int8 3.1 to 4.1 times as fast
  * with dot products and 0.9 to 1.3 without; a row of a patch 3 to 10 ns; a depthwise result 0.1 to 0.3 ns. With tiles
  * of bytes a product is 2 to 3.6 times as fast as with dot products (Sapphire Rapids). */
-typedef struct {
+typedef struct fo_product_costs {
     double start;           /* a call */
     double convert;         /* an element, between float32 and bytes */
     double step, weight;    /* a product; the least for a weight, which comes from a cache */
     double result, patch;   /* a result's rounding and bytes; a row of a window, which is copied */
     double depthwise, quad; /* a depthwise result; four taps of a column of its window */
     double curve;           /* of a depthwise result, an activation that is no clip, beyond what it takes in float32 */
-} fo_int8_costs;
-static const fo_int8_costs fo_costs_of_amx = {10000, 8, 0.1, 1.2, 6, 800, 2.3, 3.1, 150},
-                           fo_costs_of_vnni = {10000, 8, 0.25, 1.2, 6, 800, 2.3, 3.1, 150};
+} fo_product_costs;
+static const fo_product_costs fo_costs_of_amx = {10000, 8, 0.1, 1.2, 6, 800, 2.3, 3.1, 150},
+                              fo_costs_of_vnni = {10000, 8, 0.25, 1.2, 6, 800, 2.3, 3.1, 150};
 #ifdef __aarch64__
 /* Counted, not timed: vector instructions of the inner loops, for a multiply-add of float32 one. NEON's dot products
  * take as many as AVX2's: 0.25, and 1.3 instructions for each instead of 2; two rows of a 3x3 depthwise kernel 50
  * instead of 55. Without, products of 16 bytes take 9, those of 32 with AVX2 4.5. */
-static const fo_int8_costs fo_costs_of_multiply_add = {10000, 8, 2.2, 2.2, 16, 800, 0.2, 9, 75};
+static const fo_product_costs fo_costs_of_multiply_add = {10000, 8, 2.2, 2.2, 16, 800, 0.2, 9, 75};
 #else
-static const fo_int8_costs fo_costs_of_multiply_add = {10000, 8, 0.66, 1.4, 16, 800, 0.2, 5.2, 75};
+static const fo_product_costs fo_costs_of_multiply_add = {10000, 8, 0.66, 1.4, 16, 800, 0.2, 5.2, 75};
 #endif
 /* Products of bfloat16, the first five alone: with AVX512_BF16 two steps take as long as one of float32 (Zen 4: linear
  * 1.95, 1x1 1.7, 3x3 0.53 of Winograd's speed), and with BFMMLA, as counted, 54 instructions instead of 96; AMX, at
  * half the rate of int8, was not timed. */
-static const fo_int8_costs fo_costs_of_bf16_amx = {5000, 6, 0.2, 2, 4, 800, 0, 0, 0},
-                           fo_costs_of_bf16 = {5000, 6, 0.5, 2, 4, 800, 0, 0, 0};
+static const fo_product_costs fo_costs_of_bf16_amx = {5000, 6, 0.2, 2, 4, 800, 0, 0, 0},
+                              fo_costs_of_bf16 = {5000, 6, 0.5, 2, 4, 800, 0, 0, 0};
 /* In float32: the rows that a weight takes as long as; of a depthwise convolution an element of the image and a tap. */
 static const struct {
     double rows, input, tap;

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ...ir.errors import BadNode
+from ...ir.errors import BadNode, UnsupportedOperator
 from .flat_model import QUANTIZED
 
 FIRST, LAST = [0, 3, 1, 2], [0, 2, 3, 1]  # the axes of images with channels last as channels first, and the way back
@@ -52,7 +52,7 @@ class Call:
         return list.__getitem__(self.inputs, i) if i < len(self.inputs) else None
 
     def error(self, what):
-        return ValueError(f"{self.kind} {self.name!r}: {what}")
+        return UnsupportedOperator(f"{self.kind} {self.name!r}: {what}")
 
     def constant(self, i, what):
         """The data of an input that must be constant."""

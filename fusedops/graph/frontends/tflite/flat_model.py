@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .... import extras
-from ....mapped import opened
-from ...ir.errors import BadNode
+from ....mapped import opened, whole
+from ...ir.errors import BadNode, DamagedFile
+from ...ir.graph import Metadata
 from .sparse import densified
 
 IDENTIFIER = b"TFL3"
@@ -113,16 +114,17 @@ class Subgraph(NamedTuple):
 
 
 class FlatModel(NamedTuple):
-    """`names`: for each signature (its subgraph, {tensor: name} of inputs, the same of outputs)."""
+    """`signatures`: for each subgraph that has one (its key, {tensor: name} of inputs, the same of outputs)."""
 
     tflite: object
     subgraphs: list
     signatures: dict
+    metadata: Metadata
 
 
 def parse(model):
-    """The FlatModel of a path or of bytes."""
-    tflite = import_tflite()
+    """The FlatModel of a path, of bytes or of a binary file."""
+    tflite, model = import_tflite(), whole(model)
     if isinstance(model, (bytes, bytearray, memoryview)):
         what, data = "the model", bytes(model)
     else:
@@ -132,7 +134,7 @@ def parse(model):
             data = f.read()
     if data[4:8] != IDENTIFIER:
         hint = "; fusedops.load reads saved networks" if data[:2] == b"PK" else ""
-        raise ValueError(f"{what} is not a TFLite model: it does not say {IDENTIFIER.decode()} where one does{hint}")
+        raise DamagedFile(f"{what} is not a TFLite model: it does not say {IDENTIFIER.decode()} where one does{hint}")
     with one_error(f"{what} is not a TFLite model, or a damaged one", ": download it again"):
         return _Parser(tflite, data).model()
 
@@ -144,7 +146,7 @@ def one_error(what, todo=""):
         with schema_errors():
             yield
     except ValueError as e:
-        raise ValueError(f"{what}: {e}{todo}") from None
+        raise DamagedFile(f"{what}: {e}{todo}") from None
 
 
 @contextlib.contextmanager
@@ -190,7 +192,8 @@ class _Parser:
             inputs = self.named(signature.Inputs, signature.InputsLength())
             outputs = self.named(signature.Outputs, signature.OutputsLength())
             signatures.setdefault(signature.SubgraphIndex(), (text(signature.SignatureKey()), inputs, outputs))
-        return FlatModel(self.tflite, subgraphs, signatures)
+        metadata = Metadata(graph=subgraphs[0].name, description=text(self.file.Description()))
+        return FlatModel(self.tflite, subgraphs, signatures, metadata)
 
     def each(self, n):
         """The indices of a vector, which cannot have more elements than the file has bytes."""
