@@ -7,6 +7,7 @@ import math
 from ..ir.errors import BadNode
 from . import (
     activation,
+    attention,
     bitwise,
     control_flow,
     conv,
@@ -45,6 +46,7 @@ _FAMILIES = (
     unsupported,
     activation,
     sdpa,
+    attention,
     control_flow,
     conv,
     qlinear,

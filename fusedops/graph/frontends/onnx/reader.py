@@ -17,7 +17,8 @@ from .model_file import OPSETS, import_onnx, parse, read_outside
 from .records import VALUES, Attribute, Function
 
 _FOUR_BITS = {21: np.uint8, 22: np.int8}  # what holds elements of UINT4 and INT4, which NumPy does not have
-DEEPEST = 64  # functions that call functions
+DEEPEST = 200  # functions that call functions, within the 1000 calls that Python nests
+LARGEST = 1_000_000  # nodes that are read, those of a function once for each call
 _PLAIN = {t.onnx: t for t in ELEMENT_TYPES if t.field}  # whose elements are in files as NumPy has them
 
 
@@ -108,6 +109,7 @@ class _Library:
         self.files, self.onnx, self.opset, self.domains = files, onnx, opset, model.opsets | {"": opset}
         self.functions, unknown, self.orders, self.graph = model.functions, {}, {}, model.graph
         self.int4_constants = {}  # constants of 4 bits by their ids
+        self.nodes_read = 0
         self._collect(model.graph, opset, unknown, set())
         if unknown:
             listed = "; ".join(
@@ -396,6 +398,9 @@ class _Reader(GraphBuilder):
                 ) from e
 
     def read(self, operation, name, inputs, outputs):
+        self.library.nodes_read += 1
+        if self.library.nodes_read > LARGEST:
+            raise ValueError(f"the model is damaged: its functions call each other for more than {LARGEST} nodes")
         while inputs and not inputs[-1]:
             inputs.pop()
         while (
