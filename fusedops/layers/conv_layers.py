@@ -8,11 +8,12 @@ import numpy as np
 
 from .. import _core, activations
 from ..batchnorm import scale_and_bias
-from ..streams import ConvolutionStream, Windows
 from .arguments import bias_of, integer, multiplies, one_of, pair_of, warn, windows
 from .layer import Layer, kept_activation, shown_precision, storage_of
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from .._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d, Precision
     from ..batchnorm import BatchNorm
 
@@ -194,14 +195,20 @@ class Conv2d(Layer, _core.Conv2dPlan):
         )
 
 
-class _Sequences(Layer):
-    """A layer of sequences: `_layer` of images of one row, which is their axis `_row`."""
+class _Sequences(Layer, _core.RowPlan):
+    """A layer of sequences: `_layer` of images of one row, which is the axis that sequences lack."""
+
+    _plain: Any
+
+    def _set(self, layer: Any) -> None:
+        self._layer, self._plain = layer, None
+        self._over(layer, 1 if layer._arguments[1]["layout"] == "NHWC" else 2)
 
     def _weights_shape(self):
         first, second, _, k = self._layer._weights_shape()
         return first, second, k
 
-    def stream(self, batch: int = 1) -> ConvolutionStream:
+    def stream(self, batch: int = 1) -> _core.ConvolutionStream:
         """The layer over a sequence that comes frame by frame, or in chunks.
 
         Its outputs have the bits of the whole sequence at once.
@@ -231,55 +238,7 @@ class _Sequences(Layer):
         >>> stream.step(np.float32([[[1, 2]]])), stream.step(np.float32([[[3]]])), stream.flush()
         (array([[[1., 3.]]], dtype=float32), array([[[5.]]], dtype=float32), array([[[3.]]], dtype=float32))
         """
-        return ConvolutionStream(self, integer(batch, "batch"))
-
-    def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array:
-        x = _core.as_input(x, "x")
-        shape = self.output_shape(x.shape)
-        if residual is not None:
-            residual = _core.as_input(residual, "residual")
-            if residual.shape != shape:
-                raise ValueError(f"residual has shape {residual.shape}, but the result has shape {shape}")
-            residual = np.expand_dims(residual, self._row)
-        if out is None:
-            return self._layer(np.expand_dims(x, self._row), residual).squeeze(self._row)
-        self._layer(np.expand_dims(x, self._row), residual, np.expand_dims(_core.checked_out(out, shape), self._row))
-        return out
-
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of the result for an x of this shape.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            Of x: (n, ic, l), or (n, l, ic) with ``layout="NHWC"``.
-
-        Returns
-        -------
-        tuple of int
-
-        Raises
-        ------
-        TypeError, ValueError
-            No shape of three ints, other channels than the layer's, a kernel longer than the padded sequence.
-
-        Examples
-        --------
-        >>> import numpy as np, fusedops as fo
-        >>> fo.Conv1d(np.ones((8, 3, 3), np.float32), stride=2).output_shape((1, 3, 32))
-        (1, 8, 15)
-        """
-        w, last = self._weights_shape(), self._row == 1
-        ic = self._inputs()
-        if not isinstance(shape, (tuple, list)):
-            raise TypeError(f"the shape of x must be a tuple of ints, not {shape!r}")
-        if len(shape) != 3 or shape[2 if last else 1] != ic:
-            raise ValueError(
-                f"x has shape {tuple(shape)}, but w {w} with groups={self._options['groups']} needs "
-                f"{f'(n, l, {ic})' if last else f'(n, {ic}, l)'}"
-            )
-        shape = self._layer.output_shape((*shape[: self._row], 1, *shape[self._row :]))
-        return shape[: self._row] + shape[self._row + 1 :]
+        return _core.ConvolutionStream(self, integer(batch, "batch"))
 
 
 class Conv1d(_Sequences):
@@ -336,21 +295,21 @@ class Conv1d(_Sequences):
         stride, dilation = integer(stride, "stride"), integer(dilation, "dilation")
         if not isinstance(padding, str):
             padding = (0, 0), pair_of(padding, "padding", 0, "an int, a pair (before, after), 'same' or 'valid'")
-        self._layer = Conv2d(
-            w[:, :, np.newaxis],
-            bias,
-            bn,
-            activation=activation,
-            stride=(1, stride),
-            padding=padding,
-            dilation=(1, dilation),
-            groups=groups,
-            layout=layout,
-            algorithm=algorithm,
-            precision=precision,
+        self._set(
+            Conv2d(
+                w[:, :, np.newaxis],
+                bias,
+                bn,
+                activation=activation,
+                stride=(1, stride),
+                padding=padding,
+                dilation=(1, dilation),
+                groups=groups,
+                layout=layout,
+                algorithm=algorithm,
+                precision=precision,
+            )
         )
-        self._row = 1 if layout == "NHWC" else 2
-        self._plain: Conv1d | None = None
         self._options = dict(
             self._layer._options,
             stride=stride,
@@ -378,16 +337,13 @@ class Conv1d(_Sequences):
         """
         return self._layer.memory()
 
-    def _inputs(self):
-        return self._weights_shape()[1] * self._options["groups"]
-
     def _windows(self):
-        """What a stream has to know; the layer without padding is made once."""
+        """The layer without padding, which is made once, and which frames its outputs need."""
         (w, bias), options = self._arguments
         if self._plain is None:
             self._plain = Conv1d(w, bias, **options | dict(padding=0, algorithm="direct"))
         span = (w.shape[2] - 1) * options["dilation"] + 1
-        return Windows(self._plain, w.shape[0], options["stride"], span, options["padding"])
+        return self._plain, _core.Windows(options["stride"], span, options["padding"])
 
     def __repr__(self):
         oc, icg, k = self._weights_shape()

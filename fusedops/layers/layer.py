@@ -21,7 +21,7 @@ def kept_activation(activation, parsed):
 
 
 # attributes that a layer's __init__ sets
-_OWN = ("_arguments", "_options", "_layer", "_layers", "_row", "_plain", "_precision", "_made_of")
+_OWN = ("_arguments", "_options", "_layer", "_layers", "_plain", "_precision", "_made_of")
 
 
 class Layer:

@@ -8,7 +8,6 @@ import numpy as np
 
 from .. import _core, activations
 from ..batchnorm import scale_and_bias
-from ..streams import TransposedWindows
 from .arguments import LAYOUTS, bias_of, integer, multiplies, one_of, padding_of, pair_of
 from .conv_layers import _Sequences
 from .layer import Layer, kept_activation, shown_precision
@@ -196,21 +195,21 @@ class ConvTranspose1d(_Sequences):
             )
         if not isinstance(padding, str):
             padding = (0, 0), pair_of(padding, "padding", 0, "an int, a pair (before, after), 'same' or 'valid'")
-        self._layer = ConvTranspose2d(
-            w[:, :, np.newaxis],
-            bias,
-            bn,
-            activation=activation,
-            stride=(1, stride),
-            padding=padding,
-            output_padding=(0, output_padding),
-            dilation=(1, dilation),
-            groups=groups,
-            layout=layout,
-            precision=precision,
+        self._set(
+            ConvTranspose2d(
+                w[:, :, np.newaxis],
+                bias,
+                bn,
+                activation=activation,
+                stride=(1, stride),
+                padding=padding,
+                output_padding=(0, output_padding),
+                dilation=(1, dilation),
+                groups=groups,
+                layout=layout,
+                precision=precision,
+            )
         )
-        self._row = 1 if layout == "NHWC" else 2
-        self._plain: ConvTranspose1d | None = None
         self._options = dict(
             self._layer._arguments[1],
             stride=stride,
@@ -224,17 +223,14 @@ class ConvTranspose1d(_Sequences):
         w, bias = self._layer._arguments[0]
         return (w[:, :, 0], bias), self._options
 
-    def _inputs(self):
-        return self._weights_shape()[0]
-
     def _windows(self):
         (w, bias), options = self._arguments
         stride, span = options["stride"], (w.shape[2] - 1) * options["dilation"] + 1
         if self._plain is None:  # each frame has all of its outputs, those between two kernels too
             more = max(options["output_padding"], stride - span)
             self._plain = ConvTranspose1d(w, bias, **options | dict(padding=0, output_padding=more))
-        outputs = w.shape[1] * options["groups"]
-        return TransposedWindows(self._plain, outputs, stride, span, options["padding"], options["output_padding"])
+        windows = _core.TransposedWindows(stride, span, options["padding"], options["output_padding"])
+        return self._plain, windows
 
     def __repr__(self):
         ic, ocg, k = self._weights_shape()
