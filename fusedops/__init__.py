@@ -18,6 +18,8 @@ except ModuleNotFoundError as e:
     ) from None
 
 from . import activations
+from ._core import ConvolutionStream as ConvolutionStream
+from ._core import Stream as Stream
 from .batchnorm import BatchNorm, fold_batch_norm
 from .functional import (
     conv1d,
@@ -127,10 +129,16 @@ __all__ = [
 if TYPE_CHECKING:  # and for tools such as PyInstaller, which look for statements of import
     from . import graph as graph
     from . import reference as reference
+    from .graph import Benchmark as Benchmark
+    from .graph import Decoder as Decoder
+    from .graph import Explanation as Explanation
     from .graph import Model, from_torch, load, load_onnx, load_tflite, torch_report
+    from .graph import Profile as Profile
+    from .graph import Value as Value
     from .keras_layers import from_keras
 
-_LATER = dict.fromkeys(("Model", "from_torch", "load", "load_onnx", "load_tflite", "torch_report"), ".graph")
+_TYPES = "Benchmark", "Decoder", "Explanation", "Profile", "Value"  # of what models give, for annotations
+_LATER = dict.fromkeys((*_TYPES, "Model", "from_torch", "load", "load_onnx", "load_tflite", "torch_report"), ".graph")
 _LATER["from_keras"] = ".keras_layers"
 
 

@@ -17,6 +17,7 @@ from ..mapped import opened
 from ..timing import BUSY, Shown, Summary, batch_time, interleaved
 from .workloads import BASELINES, VARIANTS, WORKLOADS, build
 
+_LISTED = 8  # names of arrays in an error
 COLORS = {
     "numpy": "#bbbbbb",
     "unfused": "#8da0cb",
@@ -293,7 +294,9 @@ def time_quantized(model, small, arrays, threads):
         times = benchmark(forms, arrays, number=3, repeat=10, progress=_task(progress, "network"))
     compared = Shown.of(times.times.values()).compared
     before, after = (getattr(s, compared) for s in times.times.values())
-    return f"{times}\nint8: {before / after:.2f} times as fast as float32, by the {compared} column"
+    predicted = small.explain().quantized.network_gain
+    beside = "" if predicted is None else f"; predicted were {predicted:.2f} times"
+    return f"{times}\nint8: {before / after:.2f} times as fast as float32, by the {compared} column{beside}"
 
 
 def read_samples(path, inputs):
@@ -310,10 +313,13 @@ def read_samples(path, inputs):
     if len(arrays) == len(inputs) == 1:
         arrays = {inputs[0].name: next(iter(arrays.values()))}
     if set(arrays) != {v.name for v in inputs}:
+        if "header" in arrays:
+            raise ValueError(f"{path} is a saved network, not samples: arrays for {', '.join(v.name for v in inputs)}")
+        there = ", ".join([*arrays][:_LISTED]) + (f" and {len(arrays) - _LISTED} more" if len(arrays) > _LISTED else "")
         raise ValueError(
-            f"{path} has the arrays {', '.join(arrays)}, but the network takes {', '.join(v.name for v in inputs)}"
+            f"{path} has the arrays {there}, but the network takes {', '.join(v.name for v in inputs)}"
         )
-    cut = {v.name: _cut(v, arrays[v.name]) for v in inputs}
+    cut = {v.name: _cut(v, _narrowed(v, arrays[v.name])) for v in inputs}
     counts = {name: len(parts) for name, parts in cut.items()}
     if len(set(counts.values())) > 1:
         raise ValueError(
@@ -321,6 +327,11 @@ def read_samples(path, inputs):
             + ", ".join(f"{n} of {name}" for name, n in counts.items())
         )
     return [dict(zip(cut, parts, strict=True)) for parts in zip(*cut.values(), strict=True)]
+
+
+def _narrowed(value, array):
+    """An array of float64, which is what NumPy makes of numbers, as the float32 that the network takes."""
+    return array.astype(np.float32) if array.dtype == np.float64 and value.dtype == np.float32 else array
 
 
 def _cut(value, array):

@@ -197,10 +197,14 @@ cdef enum:
 
 
 cdef class WindowPlan(ImagePlan):
-    """A convolution's sizes."""
+    """A convolution's sizes, and its plan, which a subclass makes."""
     cdef fo_conv2d_shape shape
+    cdef fo_conv2d *plan
     cdef Py_ssize_t top, left, bottom, right
     cdef bint same
+
+    def __dealloc__(self):
+        fo_conv2d_free(self.plan)
 
     cdef void describe(self, ndarray w, tuple activation, tuple stride, padding, tuple dilation, Py_ssize_t groups,
                        bint nhwc) noexcept:
@@ -233,6 +237,44 @@ cdef class WindowPlan(ImagePlan):
         z.oh, z.ow = (ih - eh) // s.sh + 1, (iw - ew) // s.sw + 1
         return 0
 
+    def kernel(self, shape, bint nhwc_memory=False):
+        """The name of the kernel that serves an x of this shape, and the bytes of scratch memory that it takes.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of x: (n, ic, ih, iw), or (n, ih, iw, ic) with ``layout="NHWC"``.
+        nhwc_memory : bool
+            An NCHW-shaped x has its channels last in memory.
+
+        Returns
+        -------
+        name : str
+        scratch : int
+            Products of int8 and of bfloat16 have buffers of their own, which are not counted.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`output_shape`.
+        MemoryError
+            A call would need more than an image of 2^48 elements.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.Conv2d(np.ones((8, 1, 3, 3), np.float32), groups=8).kernel((1, 8, 32, 32))
+        ('depthwise, columns as lanes', 0)
+        """
+        cdef fo_conv2d_size z
+        cdef const char *name
+        cdef Py_ssize_t scratch
+        self.size_for(shape, &z)
+        name = fo_conv2d_kernel(self.plan, &z, nhwc_memory or self.nhwc, &scratch)
+        if name == NULL:
+            check(FO_NO_MEMORY)
+        return name.decode(), scratch
+
     def _weights_shape(self):
         """w's shape."""
         cdef fo_conv2d_shape *s = &self.shape
@@ -260,13 +302,9 @@ cdef class WindowPlan(ImagePlan):
 
 cdef class Conv2dPlan(WindowPlan):
     """y = activation(conv(x, w) + bias + residual) with w packed once."""
-    cdef fo_conv2d *plan
     cdef ndarray bias
     cdef object dtype  # of the weights
     cdef readonly str isa
-
-    def __dealloc__(self):
-        fo_conv2d_free(self.plan)
 
     def _pack(self, ndarray w, ndarray scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation,
               Py_ssize_t groups,
@@ -335,43 +373,6 @@ cdef class Conv2dPlan(WindowPlan):
 
     def _has_bias(self):
         return self.bias is not None
-
-    def kernel(self, shape, bint nhwc_memory=False):
-        """The name of the kernel that serves an x of this shape, and the bytes of scratch memory that it takes.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            Of x: (n, ic, ih, iw), or (n, ih, iw, ic) with ``layout="NHWC"``.
-        nhwc_memory : bool
-            An NCHW-shaped x has its channels last in memory.
-
-        Returns
-        -------
-        name : str
-        scratch : int
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`output_shape`.
-        MemoryError
-            A call would need more than an image of 2^48 elements.
-
-        Examples
-        --------
-        >>> import numpy as np, fusedops as fo
-        >>> fo.Conv2d(np.ones((8, 1, 3, 3), np.float32), groups=8).kernel((1, 8, 32, 32))
-        ('depthwise, columns as lanes', 0)
-        """
-        cdef fo_conv2d_size z
-        cdef const char *name
-        cdef Py_ssize_t scratch
-        self.size_for(shape, &z)
-        name = fo_conv2d_kernel(self.plan, &z, nhwc_memory or self.nhwc, &scratch)
-        if name == NULL:
-            check(FO_NO_MEMORY)
-        return name.decode(), scratch
 
     def _algorithms(self):
         """The names of the algorithms that have a kernel for large images, best first."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import _core, recurrent_weights
 from .cells import GRUCell, LSTMCell, RNNCell
-from .stacks import Stack, each_layer
+from .stacks import Stack, each_layer, ways
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +33,8 @@ class RNN(Stack, _core.SequencePlan):
         A second direction runs from the last step to the first; y holds the outputs of both side by side.
     reverse : bool
         The only direction runs backwards.
+    direction : {"forward", "reverse", "bidirectional"}, optional
+        In place of `bidirectional` and `reverse`, as ONNX has it.
     batch_first : bool
         x and y are (batch, steps, width) rather than (steps, batch, width).
 
@@ -69,11 +71,13 @@ class RNN(Stack, _core.SequencePlan):
         num_layers: int = 1,
         bidirectional: bool = False,
         reverse: bool = False,
+        direction: Direction | None = None,
         batch_first: bool = False,
         activation: Activation = "tanh",
         clip: float | None = None,
         precision: Precision = "float32",
     ) -> None:
+        bidirectional, reverse = ways(direction, bidirectional, reverse)
         each = each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         cells = [RNNCell(**w, activation=activation, clip=clip, precision=precision) for w in each]
         self._assemble(cells, bidirectional, reverse, batch_first)
@@ -180,7 +184,7 @@ class LSTM(Stack, _core.SequencePlan):
         of each, layer by layer, forward before backward.
     clip, cell_clip, activations, precision
         See :class:`LSTMCell`.
-    num_layers, bidirectional, reverse, batch_first
+    num_layers, bidirectional, reverse, direction, batch_first
         See :class:`RNN`, also for the arguments of a call; the state is the pair (h, c).
 
     Raises
@@ -210,6 +214,7 @@ class LSTM(Stack, _core.SequencePlan):
         num_layers: int = 1,
         bidirectional: bool = False,
         reverse: bool = False,
+        direction: Direction | None = None,
         batch_first: bool = False,
         w_hr: OptionalWeights = None,
         peephole: OptionalWeights = None,
@@ -218,6 +223,7 @@ class LSTM(Stack, _core.SequencePlan):
         activations: Sequence[Activation] | None = None,
         precision: Precision = "float32",
     ) -> None:
+        bidirectional, reverse = ways(direction, bidirectional, reverse)
         each = each_layer(
             num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, w_hr=w_hr, peephole=peephole
         )
@@ -328,7 +334,7 @@ class GRU(Stack, _core.SequencePlan):
         of each, layer by layer, forward before backward.
     reset_after, clip, activations, precision
         See :class:`GRUCell`.
-    num_layers, bidirectional, reverse, batch_first
+    num_layers, bidirectional, reverse, direction, batch_first
         See :class:`RNN`, also for the arguments of a call.
 
     Raises
@@ -358,12 +364,14 @@ class GRU(Stack, _core.SequencePlan):
         num_layers: int = 1,
         bidirectional: bool = False,
         reverse: bool = False,
+        direction: Direction | None = None,
         batch_first: bool = False,
         reset_after: bool = True,
         clip: float | None = None,
         activations: Sequence[Activation] | None = None,
         precision: Precision = "float32",
     ) -> None:
+        bidirectional, reverse = ways(direction, bidirectional, reverse)
         each = each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         cells = [
             GRUCell(**w, reset_after=reset_after, clip=clip, activations=activations, precision=precision) for w in each

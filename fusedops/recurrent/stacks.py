@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .. import _core
 from ..layers import integer
+from ..layers.arguments import one_of
 from ..layers.layer import Layer
 
 if TYPE_CHECKING:
@@ -26,6 +27,19 @@ def each_layer(num_layers, bidirectional, **weights):
                 "forward before backward"
             )
     return [{name: value[i] for name, value in weights.items()} for i in range(count)]
+
+
+DIRECTIONS = "forward", "reverse", "bidirectional"
+
+
+def ways(direction, bidirectional, reverse):
+    """(bidirectional, reverse) of a layer's three options, of which `direction` alone says all."""
+    if direction is None:
+        return bool(bidirectional), bool(reverse)
+    found = one_of(direction, "direction", DIRECTIONS) == "bidirectional", direction == "reverse"
+    if (bidirectional or reverse) and found != (bool(bidirectional), bool(reverse)):
+        raise ValueError(f"direction={direction!r}, but {bidirectional=} and {reverse=}: pass direction alone")
+    return found
 
 
 def directions_of(shapes, bidirectional, reverse):

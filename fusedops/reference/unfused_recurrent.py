@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from .._types import Activation, Array, Input, OptionalWeights, Precision, Weights
+    from .._types import Activation, Array, Direction, Input, OptionalWeights, Precision, Weights
 
 
 class _UnfusedCell:
@@ -278,10 +278,12 @@ class _Sequence:
         num_layers: int = 1,
         bidirectional: bool = False,
         reverse: bool = False,
+        direction: Direction | None = None,
         batch_first: bool = False,
         fold_bn: bool = False,
         **options,
     ) -> None:
+        bidirectional, reverse = stacks.ways(direction, bidirectional, reverse)
         weights = dict(w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         weights.update((name, options.pop(name)) for name in ("w_hr", "peephole") if name in options)
         self._cells = [

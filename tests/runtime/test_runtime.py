@@ -52,9 +52,11 @@ def test_wrong_isa_in_the_environment(name):
 
 
 def test_show_config(capsys):
-    fo.show_config()
-    text = capsys.readouterr().out
+    config = fo.show_config()
+    assert not capsys.readouterr().out, "it prints where nobody asked"
+    text = str(config)
     assert runtime.version() in text and fo.isa() in text and str(fo.get_num_threads()) in text
+    assert isinstance(config, dict) and repr(config) == text and len(text.splitlines()) == len(config)
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")

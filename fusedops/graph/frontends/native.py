@@ -157,11 +157,28 @@ def _read(path, file):
     except MemoryError:
         raise
     except Exception as e:  # of zipfile, tokenize, json or NumPy, whichever met the damage
+        file.seek(0)
+        if kind := _foreign(file):
+            raise ValueError(f"{path!r} is {kind}") from None
         raise ValueError(f"{path!r} is not a saved network, or a damaged one: {e}") from None
 
 
 class _OtherVersion(Exception):
     pass
+
+
+def _foreign(file):
+    """What an archive of another library or of NumPy is, with what to do; "" of others."""
+    try:
+        names = zipfile.ZipFile(file).namelist()
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return ""
+    if any(name.endswith("/data.pkl") for name in names):
+        load = "torch.export.load" if any("/models/" in name or "serialized" in name for name in names) else "torch.load"
+        return f"a file of PyTorch: read it with {load}, and pass the module to fusedops.from_torch with an example"
+    if names and all(name.endswith(".npy") for name in names) and "header.npy" not in names:
+        return f"an archive of arrays ({', '.join(name[:-4] for name in names[:4])}): numpy.load reads it"
+    return ""
 
 
 def _encoded(value, arrays):
@@ -305,12 +322,10 @@ def _report(header):
     return [kinds[kind](*(tuple(v) if isinstance(v, list) else v for v in fields)) for kind, fields in header["report"]]
 
 
-def _quantized(calibration, layers, outputs, ns, float_ns, other_ns=None):
+def _quantized(calibration, layers, outputs, *numbers):
     return Quantized(
         calibration,
         tuple(QuantizedLayer(*row) for row in layers),
         tuple(QuantizedOutput(*row) for row in outputs),
-        ns,
-        float_ns,
-        other_ns,
+        *numbers,
     )

@@ -1,6 +1,8 @@
 """The example inputs of a module: their tensors, which of their sizes are open, and the same inputs in other sizes and
 values."""
 
+from inspect import signature
+
 import numpy as np
 
 from .same_draws import called_alike
@@ -24,6 +26,8 @@ class Example:
                 dynamic_shapes = dynamic_shapes if isinstance(dynamic_shapes, (tuple, list)) else (dynamic_shapes,)
             _check_structure(inputs, dynamic_shapes)
             self.args, self.kwargs = self._converted(tuple(inputs), dynamic_shapes), {}
+        if not self.leaves:
+            raise TypeError(_no_tensor(self.torch.utils._pytree.tree_leaves((self.args, self.kwargs))))
         self.open = {(i, 0): None for i, x in enumerate(self.leaves) if x.ndim} | self.wanted
 
     def add_named(self, inputs):
@@ -60,6 +64,8 @@ class Example:
     def _note(self, leaf, tensor, spec):
         if spec is None:
             return
+        if isinstance(spec, (tuple, list)) and len(spec) == tensor.ndim:
+            spec = {axis: name for axis, name in enumerate(spec) if name is not None and not isinstance(name, int)}
         if not isinstance(spec, dict):
             raise TypeError(
                 f"dynamic_shapes has {spec!r} for an input: it takes a dict from its dimensions to names, "
@@ -70,7 +76,13 @@ class Example:
                 raise ValueError(
                     f"dynamic_shapes has dimension {axis!r}, but that input has shape {tuple(tensor.shape)}"
                 )
-            self.wanted[leaf, axis % tensor.ndim] = str(getattr(name, "__name__", name))
+            hint = str(getattr(name, "type", "")) if type(name).__name__ == "_DimHint" else ""  # Dim.AUTO and others
+            if name is not None and not isinstance(name, int) and "STATIC" not in hint:
+                self.wanted[leaf, axis % tensor.ndim] = None if hint else str(getattr(name, "__name__", name))
+
+    def __str__(self):
+        """What errors write of it."""
+        return ", ".join(f"{tuple(x.shape)} of {str(x.dtype).removeprefix('torch.')}" for x in self.leaves)
 
     def sizes(self):
         return [tuple(x.shape) for x in self.leaves]
@@ -117,6 +129,35 @@ class Example:
             return y if sign > 0 or x.dtype == self.torch.bool or not x.numel() else self.torch.full_like(x, x.min())
 
         return [other(x) for x in leaves]
+
+
+def in_order(module, inputs, spec):
+    """`dynamic_shapes` in the structure of the example inputs: torch.export names the arguments of forward instead."""
+    if isinstance(inputs, dict) or not isinstance(spec, dict) or not all(isinstance(name, str) for name in spec):
+        return spec
+    names = [p.name for p in signature(module.forward).parameters.values() if p.kind in (0, 1)]
+    if unknown := [name for name in spec if name not in names]:
+        raise ValueError(
+            f"dynamic_shapes names {unknown[0]!r}, but forward takes {', '.join(names)}: use those names, or "
+            "{dimension: name} for each example input"
+        )
+    count = len(inputs) if isinstance(inputs, (tuple, list)) else 1
+    beyond = [name for name in names[count:] if spec.get(name) is not None]
+    if beyond:
+        raise ValueError(f"dynamic_shapes names {beyond[0]!r}, of which there is no example input")
+    found = tuple(spec.get(name) for name in names[:count])
+    return found if isinstance(inputs, (tuple, list)) else found[0]
+
+
+def _no_tensor(leaves):
+    """The error for an example without a tensor."""
+    if leaves and all(isinstance(n, int) for n in leaves):
+        shape = ", ".join(map(str, leaves))
+        return (
+            f"example_inputs has numbers alone, ({shape}): pass an example, not its shape, torch.zeros({shape}), and "
+            "a module's other arguments after it in a tuple"
+        )
+    return "example_inputs has no tensor: pass what the module is called with, such as torch.zeros(1, 3, 224, 224)"
 
 
 def _check_structure(inputs, spec):

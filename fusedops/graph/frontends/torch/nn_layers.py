@@ -1,10 +1,23 @@
 """Single layers of torch.nn as the prepared layers of fusedops, with their weights."""
 
+import os
 from collections.abc import Callable
 
 import numpy as np
 
 from .... import extras, layers, multihead, recurrent
+
+
+def no_module(given):
+    """The error for what is no module, with what to do."""
+    if isinstance(given, (str, os.PathLike)):
+        path = os.fspath(given)
+        read = f"torch.export.load({path!r})" if path.endswith(".pt2") else f"torch.load({path!r}, weights_only=False)"
+        todo = f"pass {read}, or where that gives a dict of weights, make the module and call load_state_dict"
+    else:
+        is_dict = isinstance(given, dict)
+        todo = "make its module, and call load_state_dict" if is_dict else "call it in a module's forward"
+    return TypeError(f"from_torch takes a torch.nn.Module, not {type(given).__name__}: {todo}")
 
 
 def import_torch(what="from_torch"):
@@ -40,6 +53,8 @@ def layer_of(module, precision="float32"):
         nn.GRUCell: _cell,
     }
     kind = type(module)
+    if not isinstance(module, nn.Module):
+        raise no_module(module)
     if kind not in makers:  # a quantised Linear is a Linear by its short name
         raise TypeError(
             f"there is no fusedops layer for {kind.__module__}.{kind.__qualname__}, only for "
