@@ -312,13 +312,7 @@ def read_samples(path, inputs):
         raise ValueError(f"{path} is not an array of NumPy, .npy or .npz, or a damaged one: {e}") from None
     if len(arrays) == len(inputs) == 1:
         arrays = {inputs[0].name: next(iter(arrays.values()))}
-    if set(arrays) != {v.name for v in inputs}:
-        if "header" in arrays:
-            raise ValueError(f"{path} is a saved network, not samples: arrays for {', '.join(v.name for v in inputs)}")
-        there = ", ".join([*arrays][:_LISTED]) + (f" and {len(arrays) - _LISTED} more" if len(arrays) > _LISTED else "")
-        raise ValueError(
-            f"{path} has the arrays {there}, but the network takes {', '.join(v.name for v in inputs)}"
-        )
+    _check_names(path, list(arrays), [v.name for v in inputs])
     cut = {v.name: _cut(v, _narrowed(v, arrays[v.name])) for v in inputs}
     counts = {name: len(parts) for name, parts in cut.items()}
     if len(set(counts.values())) > 1:
@@ -327,6 +321,17 @@ def read_samples(path, inputs):
             + ", ".join(f"{n} of {name}" for name, n in counts.items())
         )
     return [dict(zip(cut, parts, strict=True)) for parts in zip(*cut.values(), strict=True)]
+
+
+def _check_names(path, given, taken):
+    """Refuses arrays that are not those of the network's inputs."""
+    if set(given) == set(taken):
+        return
+    if "header" in given:
+        raise ValueError(f"{path} is a saved network, not samples: arrays for {', '.join(taken)}")
+    more = f" and {len(given) - _LISTED} more" if len(given) > _LISTED else ""
+    there = ", ".join(given[:_LISTED]) + more
+    raise ValueError(f"{path} has the arrays {there}, but the network takes {', '.join(taken)}")
 
 
 def _narrowed(value, array):

@@ -306,9 +306,7 @@ class Model:
         except (ValueError, MemoryError):
             return None
 
-    def benchmark(
-        self, *arrays, number: int = 10, repeat: int = 10, progress: Progress = None
-    ) -> Benchmark:
+    def benchmark(self, *arrays, number: int = 10, repeat: int = 10, progress: Progress = None) -> Benchmark:
         """Times the network on these inputs, and with it the network with batch norm folded only and with nothing
         fused or folded.
 

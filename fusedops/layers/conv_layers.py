@@ -14,7 +14,7 @@ from .layer import Layer, kept_activation, shown_precision, storage_of
 if TYPE_CHECKING:
     from typing import Any
 
-    from .._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d, Precision
+    from .._types import Activation, Algorithm, Input, Ints, Layout, Padding, Padding1d, Precision
     from ..batchnorm import BatchNorm
 
 

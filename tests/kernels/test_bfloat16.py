@@ -283,6 +283,8 @@ def test_errors(rng):
     w = rng.standard_normal((4, 4), np.float32)
     with pytest.raises(ValueError, match="unknown precision 'float16'; known are 'float32', 'bfloat16'"):
         fo.Linear(w, precision="float16")
+    with pytest.raises(ValueError, match=r"unknown precision 'int8'.*write model\.quantize\(samples\) of a network"):
+        fo.Linear(w, precision="int8")
     with pytest.raises(ValueError, match="algorithm='winograd' is one of float32"):
         fo.Conv2d(rng.standard_normal((4, 4, 3, 3), np.float32), algorithm="winograd", precision="bfloat16")
     with pytest.raises(ValueError, match="last axis of x must have length 4"):

@@ -683,7 +683,14 @@ def test_the_command_takes_numpys_own_floats(files, cheap, capsys):
     folder, x = files
     np.save(folder / "x64.npy", x.astype(np.float64))
     for samples in ("x.npz", "x64.npy"):
-        command = ["quantize", f"{folder}/rows.onnx", f"{folder}/{samples}", "-o", f"{folder}/{samples}.fo", "--no-time"]
+        command = [
+            "quantize",
+            f"{folder}/rows.onnx",
+            f"{folder}/{samples}",
+            "-o",
+            f"{folder}/{samples}.fo",
+            "--no-time",
+        ]
         assert cli.main(command) == 0
     assert np.array_equal(*(fo.load(folder / f"{samples}.fo")(x) for samples in ("x.npz", "x64.npy")))
 

@@ -86,7 +86,12 @@ def test_the_logger_says_what_is_done(file, tmp_path, caplog):
         model.quantize([X])
         model.quantize(weights="int4")
     said = [record.getMessage() for record in caplog.records if record.name == "fusedops"]
-    for start in ("load_onnx: Model(x: float32 (n, 64)", "planned for (4, 64): ", "quantized: Quantized(", "weights in"):
+    for start in (
+        "load_onnx: Model(x: float32 (n, 64)",
+        "planned for (4, 64): ",
+        "quantized: Quantized(",
+        "weights in",
+    ):
         assert any(text.startswith(start) for text in said), (start, said)
 
 

@@ -173,8 +173,9 @@ def _foreign(file):
         names = zipfile.ZipFile(file).namelist()
     except (OSError, ValueError, zipfile.BadZipFile):
         return ""
-    if any(name.endswith("/data.pkl") for name in names):
-        load = "torch.export.load" if any("/models/" in name or "serialized" in name for name in names) else "torch.load"
+    folders = {part for name in names for part in name.split("/")}
+    if folders & {"data.pkl", "archive_format"}:  # of torch.save and torch.export.save
+        load = "torch.export.load" if "archive_format" in folders else "torch.load"
         return f"a file of PyTorch: read it with {load}, and pass the module to fusedops.from_torch with an example"
     if names and all(name.endswith(".npy") for name in names) and "header.npy" not in names:
         return f"an archive of arrays ({', '.join(name[:-4] for name in names[:4])}): numpy.load reads it"

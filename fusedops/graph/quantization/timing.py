@@ -1,5 +1,6 @@
 """How long layers take in int8 and in float32, measured on a sample: predictions are of machines, not of this one."""
 
+import math
 from time import perf_counter
 from typing import NamedTuple
 
@@ -38,28 +39,32 @@ NONE = Times({}, ())
 def measured(int8, float32, arrays, predicted):
     """The Times of two sessions of a network on the same inputs, of the layers that are in int8 in the first one. What
     runs as one step is divided among its layers as is `predicted`, {name: Cost}."""
-    sessions, best = (int8, float32), ({}, {})
-    whole = [float("inf")] * 2
-    groups = _groups(float32.timed(arrays)[0])
-    int8.timed(arrays)  # plans, packs and brings into caches
+    layers, (best, whole) = {}, _least((int8, float32), arrays)
+    for names in _groups(float32.timed(arrays)[0]):
+        found = {name: predicted[name] for name in names if name in predicted}
+        both = [sum(of.get(name, 0.0) for name in names) for of in best]
+        if len(found) == len(names) and all(both):
+            sums = [sum(costs) for costs in zip(*found.values(), strict=True)]
+            each = {
+                name: [s * c / of for s, c, of in zip(both, cost, sums, strict=True)] for name, cost in found.items()
+            }
+            layers |= {name: tuple(times) for name, times in each.items()}
+    return Times(layers, tuple(whole))
+
+
+def _least(sessions, arrays):
+    """([{name of a node: least seconds}], [least seconds of a call]) of sessions, in interleaved calls."""
+    best, whole = [{} for _ in sessions], [math.inf for _ in sessions]
+    for session in sessions:
+        session.timed(arrays)  # plans, packs and brings into caches
     start, rounds = perf_counter(), 0
     while rounds < _LEAST or rounds < _MOST and perf_counter() - start < _SECONDS:
         for i, session in enumerate(sessions):
             plan, seconds = session.timed(arrays)
             whole[i] = min(whole[i], sum(seconds))
-            for name, s in _by_name(plan, seconds).items():
-                best[i][name] = min(s, best[i].get(name, s))
+            best[i] |= {name: min(s, best[i].get(name, s)) for name, s in _by_name(plan, seconds).items()}
         rounds += 1
-    layers = {}
-    for names in groups:
-        found = {name: predicted[name] for name in names if name in predicted}
-        both = tuple(sum(of.get(name, 0.0) for name in names) for of in best)
-        if found and len(found) == len(names) and all(both):
-            sums = sum(c.ns for c in found.values()), sum(c.float_ns for c in found.values())
-            layers |= {
-                name: (both[0] * c.ns / sums[0], both[1] * c.float_ns / sums[1]) for name, c in found.items()
-            }
-    return Times(layers, tuple(whole))
+    return best, whole
 
 
 def _groups(plan):

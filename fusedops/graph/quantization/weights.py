@@ -25,30 +25,32 @@ def quantize_weights(graph, weights, keep, tell=quiet):
     `tell` is told what part is done."""
     graph, bits = graph.copy(), bits_of(weights)
     layers = [n for n in graph.nodes if n.op == "Linear" and graph.constant(n, 1) is not None]
-    kept, made, rows = _kept(layers, keep), {}, []
-    sizes = [graph.constant(n, 1).size for n in layers]
-    whole, done = sum(sizes) or 1, 0
-    for node, size in zip(layers, sizes, strict=True):
-        tell(done / whole, node.name)
-        why = "kept, as was asked" if node.name in kept else _why_not(graph, node, bits)
-        snr = None if why else _replace(graph, node, bits, made)
-        rows.append(QuantizedLayer(node.name, "Linear", 32 if why else bits, snr, None, None, why))
-        done += size
-    tell(1.0)
-    rows += [QuantizedLayer(n.name, n.op, 32, None, None, None, why) for n, why in _others(graph, layers)]
-    LOGGER.info("weights in %s: %d of %d layers", weights, sum(r.bits == bits for r in rows), len(rows))
+    rows = [*_rounded_rows(graph, layers, _kept(layers, keep), bits, tell), *_others(graph, layers)]
+    LOGGER.info("weights in %s: %d of %d layers", weights, sum(row.bits == bits for row in rows), len(rows))
     used = {v for n in graph.nodes for v in n.reads()} | set(graph.results)
     graph.constants, graph.defaults = {v: a for v, a in graph.constants.items() if v in used}, []
     return graph, Quantized("rounding to nearest", tuple(rows), (), 0.0, 0.0)
 
 
+def _rounded_rows(graph, layers, kept, bits, tell):
+    """Rounds the weights of layers in place; yields what was done to each."""
+    sizes, made, done = [graph.constant(n, 1).size for n in layers], {}, 0
+    for node, size in zip(layers, sizes, strict=True):
+        tell(done / max(sum(sizes), 1), node.name)
+        why = "kept, as was asked" if node.name in kept else _why_not(graph, node, bits)
+        snr = None if why else _replace(graph, node, bits, made)
+        yield QuantizedLayer(node.name, "Linear", 32 if why else bits, snr, None, None, why)
+        done += size
+    tell(1.0)
+
+
 def _others(graph, layers):
-    """The other nodes that have large weights, and why these stay as they are."""
+    """Yields what is said of the other nodes with weights: these stay as they are."""
     names = {n.name for n in layers}
     for node in graph.nodes:
         w = graph.constant(node, 1) if OPERATORS[node.op].kernel.weights else None
         if w is not None and node.name not in names and node.op != "LinearBits":
-            yield node, "only products have weights in blocks"
+            yield QuantizedLayer(node.name, node.op, 32, None, None, None, "only products have weights in blocks")
 
 
 def _kept(layers, keep):

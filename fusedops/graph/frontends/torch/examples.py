@@ -1,11 +1,13 @@
 """The example inputs of a module: their tensors, which of their sizes are open, and the same inputs in other sizes and
 values."""
 
-from inspect import signature
+from inspect import Parameter, signature
 
 import numpy as np
 
 from .same_draws import called_alike
+
+_IN_ORDER = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 
 
 class Example:
@@ -62,16 +64,7 @@ class Example:
         )
 
     def _note(self, leaf, tensor, spec):
-        if spec is None:
-            return
-        if isinstance(spec, (tuple, list)) and len(spec) == tensor.ndim:
-            spec = {axis: name for axis, name in enumerate(spec) if name is not None and not isinstance(name, int)}
-        if not isinstance(spec, dict):
-            raise TypeError(
-                f"dynamic_shapes has {spec!r} for an input: it takes a dict from its dimensions to names, "
-                "such as {1: 'length'}"
-            )
-        for axis, name in spec.items():
+        for axis, name in _by_axis(spec, tensor.ndim).items():
             if not isinstance(axis, int) or not -tensor.ndim <= axis < tensor.ndim:
                 raise ValueError(
                     f"dynamic_shapes has dimension {axis!r}, but that input has shape {tuple(tensor.shape)}"
@@ -131,22 +124,35 @@ class Example:
         return [other(x) for x in leaves]
 
 
+def _by_axis(spec, ndim):
+    """What `dynamic_shapes` has for an input, by its dimensions."""
+    if isinstance(spec, (tuple, list)) and len(spec) == ndim:
+        return dict(enumerate(spec))
+    if spec is not None and not isinstance(spec, dict):
+        raise TypeError(
+            f"dynamic_shapes has {spec!r} for an input: it takes a dict from its dimensions to names, "
+            "such as {1: 'length'}"
+        )
+    return spec or {}
+
+
 def in_order(module, inputs, spec):
     """`dynamic_shapes` in the structure of the example inputs: torch.export names the arguments of forward instead."""
     if isinstance(inputs, dict) or not isinstance(spec, dict) or not all(isinstance(name, str) for name in spec):
         return spec
-    names = [p.name for p in signature(module.forward).parameters.values() if p.kind in (0, 1)]
-    if unknown := [name for name in spec if name not in names]:
-        raise ValueError(
-            f"dynamic_shapes names {unknown[0]!r}, but forward takes {', '.join(names)}: use those names, or "
-            "{dimension: name} for each example input"
-        )
-    count = len(inputs) if isinstance(inputs, (tuple, list)) else 1
-    beyond = [name for name in names[count:] if spec.get(name) is not None]
-    if beyond:
-        raise ValueError(f"dynamic_shapes names {beyond[0]!r}, of which there is no example input")
-    found = tuple(spec.get(name) for name in names[:count])
-    return found if isinstance(inputs, (tuple, list)) else found[0]
+    several = isinstance(inputs, (tuple, list))
+    names = [p.name for p in signature(module.forward).parameters.values() if p.kind in _IN_ORDER]
+    given = names[: len(inputs) if several else 1]
+    for name in spec:
+        if name not in names:
+            raise ValueError(
+                f"dynamic_shapes names {name!r}, but forward takes {', '.join(names)}: use those names, or "
+                "{dimension: name} for each example input"
+            )
+        if name not in given and spec[name] is not None:
+            raise ValueError(f"dynamic_shapes names {name!r}, of which there is no example input")
+    found = tuple(spec.get(name) for name in given)
+    return found if several else found[0]
 
 
 def _no_tensor(leaves):
