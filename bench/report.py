@@ -14,9 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fusedops._internal.timing import BUSY
 from fusedops.benchmark.report import instructions, processor
 from fusedops.benchmark.workloads import VARIANTS
-from fusedops.timing import BUSY
 
 from .peers import PEERS
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import fusedops as fo
-from fusedops.timing import interleaved
+from fusedops._internal.timing import interleaved
 
 
 class Block(nn.Module):

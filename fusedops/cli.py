@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 
-from . import extras, runtime
+from . import runtime
+from ._internal import install_hint
 from .benchmark import report
 from .layers import PRECISIONS
 
@@ -35,7 +36,7 @@ def main(argv=None):
         module = (e.name or "").split(".")[0]
         if module in ("", "fusedops"):
             raise
-        return _fail(f"{options.command} needs {module}: {extras.command('bench')}")
+        return _fail(f"{options.command} needs {module}: {install_hint.command('bench')}")
     except BrokenPipeError:  # of `| head`, which has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at its end
         return 1

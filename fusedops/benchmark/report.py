@@ -12,9 +12,9 @@ from time import perf_counter, thread_time
 import numpy as np
 
 from .. import load, load_onnx, load_tflite, runtime
+from .._internal.mmap_arrays import opened
+from .._internal.timing import BUSY, Shown, Summary, batch_time, interleaved
 from ..graph.runtime.profiler import benchmark
-from ..mapped import opened
-from ..timing import BUSY, Shown, Summary, batch_time, interleaved
 from .workloads import BASELINES, VARIANTS, WORKLOADS, build
 
 _LISTED = 8  # names of arrays in an error

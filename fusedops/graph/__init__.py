@@ -6,8 +6,8 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, overload
 
+from .._internal.progress import shown
 from ..layers import multiplies
-from ..progress import shown
 from .frontends import native
 from .frontends.onnx.reader import read_onnx
 from .frontends.tflite.tflite_reader import read_tflite

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .. import dask_blocks
+from .._internal.progress import quiet, shown
+from ..interop import dask
 from ..layers import integer
-from ..progress import quiet, shown
 from .frontends import native
 from .ir.draws import RandomNumbers, checked_seed
 from .ir.explanation import Explanation
@@ -105,9 +105,9 @@ class Model:
         try:
             results = self._run(arrays) if out is None else self._run(arrays, out)
         except ValueError:
-            if len(self.outputs) != 1 or not dask_blocks.asked_for_dtype():
+            if len(self.outputs) != 1 or not dask.asked_for_dtype():
                 raise
-            return dask_blocks.example_of(self.outputs)
+            return dask.example_of(self.outputs)
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(self, inputs: Mapping[str, Input], *others) -> dict[str, NDArray[Any]]:

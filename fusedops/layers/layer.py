@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import _core
-from .arguments import PACKAGE
+from .._internal.arguments import PACKAGE
 
 
 def storage_of(dtype):

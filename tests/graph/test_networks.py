@@ -21,9 +21,9 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import fusedops as fo
+from fusedops._internal.timing import Summary
 from fusedops.graph.ir.options import BuildOptions
 from fusedops.graph.runtime import profiler
-from fusedops.timing import Summary
 from torch_models import NETWORKS, build, exported
 
 FORMS = list(itertools.product((True, False), repeat=2))

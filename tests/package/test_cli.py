@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import fusedops as fo
-from fusedops import cli, runtime, timing
+from fusedops import cli, runtime
+from fusedops._internal import timing
 from fusedops.benchmark import report, workloads
 from fusedops.graph.runtime import profiler
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fusedops as fo
-from fusedops import progress
+from fusedops._internal import progress
 
 onnx = pytest.importorskip("onnx")
 from onnx import numpy_helper

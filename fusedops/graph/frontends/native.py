@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ... import activations
+from ..._internal.mmap_arrays import opened
 from ...layers import PRECISIONS
-from ...mapped import opened
 from ..ir.draws import checked_seed
 from ..ir.explanation import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
 from ..ir.float16 import exact_float16

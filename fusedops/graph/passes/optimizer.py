@@ -8,7 +8,7 @@ always done.
 from functools import partial
 from typing import NamedTuple
 
-from ...progress import quiet
+from ..._internal.progress import quiet
 from ..inference.shape_inference import without_data
 from . import (
     activation_patterns,

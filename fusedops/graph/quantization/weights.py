@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..._core import BITS_COLUMNS
-from ...progress import quiet
+from ..._internal.progress import quiet
 from ..ir.explanation import Quantized, QuantizedLayer
 from ..ir.graph import unique
 from ..operators.matmul_nbits import pack, packed

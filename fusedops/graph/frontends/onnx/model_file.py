@@ -7,8 +7,8 @@ import os
 
 import numpy as np
 
-from .... import extras
-from ....mapped import mapped_file, opened
+from ...._internal import install_hint
+from ...._internal.mmap_arrays import mapped_file, opened
 from ...operators import early_onnx
 from . import inline_weights, records
 
@@ -22,7 +22,7 @@ def import_onnx():
         import onnx
         import onnx.version_converter
     except ImportError:
-        raise ImportError(f"reading ONNX models needs the onnx package: {extras.command('onnx')}") from None
+        raise ImportError(f"reading ONNX models needs the onnx package: {install_hint.command('onnx')}") from None
     return onnx
 
 

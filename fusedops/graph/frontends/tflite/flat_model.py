@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .... import extras
-from ....mapped import opened
+from ...._internal import install_hint
+from ...._internal.mmap_arrays import opened
 from .sparse import densified
 
 IDENTIFIER = b"TFL3"
@@ -31,7 +31,7 @@ def import_tflite():
     try:
         import tflite
     except ImportError:
-        raise ImportError(f"reading TFLite models needs the tflite package: {extras.command('tflite')}") from None
+        raise ImportError(f"reading TFLite models needs the tflite package: {install_hint.command('tflite')}") from None
     return tflite
 
 

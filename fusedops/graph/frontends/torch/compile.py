@@ -15,7 +15,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ....progress import shown
+from ...._internal.progress import shown
 from .compile_report import CompiledGraph
 from .parts import split
 

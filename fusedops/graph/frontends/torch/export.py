@@ -9,7 +9,7 @@ import warnings
 from threading import Lock
 from typing import NamedTuple
 
-from ....progress import quiet
+from ...._internal.progress import quiet
 from ...ir.graph import Graph
 from ..onnx.reader import read_onnx
 from . import aten, verify

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .... import extras, layers, multihead, recurrent
+from .... import layers
+from ...._internal import install_hint
 
 
 def no_module(given):
@@ -24,7 +25,7 @@ def import_torch(what="from_torch"):
     try:
         import torch
     except ImportError:
-        raise ImportError(f"{what} needs PyTorch: {extras.command('torch')}") from None
+        raise ImportError(f"{what} needs PyTorch: {install_hint.command('torch')}") from None
     return torch
 
 
@@ -113,15 +114,13 @@ def _sequence(m, **options):
         for ours, theirs in arrays.items()
         if hasattr(m, f"{theirs}_{names[0]}")
     }
-    return getattr(recurrent, type(m).__name__)(**options)
+    return getattr(layers, type(m).__name__)(**options)
 
 
 def _cell(m, **options):
     if hasattr(m, "nonlinearity"):
         options["activation"] = m.nonlinearity
-    return getattr(recurrent, type(m).__name__)(
-        *map(_array, (m.weight_ih, m.weight_hh, m.bias_ih, m.bias_hh)), **options
-    )
+    return getattr(layers, type(m).__name__)(*map(_array, (m.weight_ih, m.weight_hh, m.bias_ih, m.bias_hh)), **options)
 
 
 def _attention(m, **options):
@@ -135,7 +134,7 @@ def _attention(m, **options):
     q, k, v = np.split(_array(m.in_proj_weight), 3) if alike else map(_array, separate)
     q_bias, k_bias, v_bias = [None] * 3 if m.in_proj_bias is None else np.split(_array(m.in_proj_bias), 3)
     weights = q, k, v, _array(m.out_proj.weight), q_bias, k_bias, v_bias
-    return multihead.MultiheadAttention(
+    return layers.MultiheadAttention(
         *weights,
         _array(m.out_proj.bias),
         heads=m.num_heads,

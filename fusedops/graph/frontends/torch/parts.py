@@ -11,7 +11,7 @@ from torch.fx.passes.operator_support import create_op_support
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from ....progress import quiet
+from ...._internal.progress import quiet
 from ...ir.dtypes import BY_NAME
 from .compile_report import EagerNode, TorchPart
 from .part_reader import ERRORS, PartReader, Probe, hint
