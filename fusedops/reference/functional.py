@@ -10,10 +10,10 @@ from .. import _core, functional, layers
 from .._internal.attention import flag, operands
 from .._internal.bfloat16 import rounded
 from ..batchnorm import fold_batch_norm
-from ..functional.conv3d import Convolution
 from ..functional.depthwise import depthwise_operands
 from ..functional.matmul import gemm_operands
 from ..functional.pointwise import normed_operands
+from ..layers.conv3d import Conv3d
 from .layers import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, Linear, Unfused
 from .twins import twin_of
 
@@ -40,7 +40,7 @@ class _Conv3d(Unfused):
             bn = None
 
         def kernel(bias):
-            return Convolution(w, bias, None, activation=None, **windows)
+            return Conv3d(w, bias, None, activation=None, **windows)
 
         self._assemble(kernel, w.shape[0], windows["layout"] == "NHWC", bias, bn, activation, fold_bn)
 
