@@ -195,7 +195,7 @@ cdef class ConvolutionStream:
         """
         cdef ndarray a = as_float32(x, "x"), y
         cdef int nd = cnp.PyArray_NDIM(a), frames = 1 if self.layer.row == 1 else 2
-        cdef Py_ssize_t held, added = 1, first, last, count = self.count
+        cdef Py_ssize_t held, end, added = 1, first, last, count = self.count
         if nd < 3 and not self.windows.one_for_one:
             raise ValueError(f"x has shape {np.shape(a)}, but this layer does not make one frame of each: pass chunks "
                              f"of shape {self.chunks()}")
@@ -204,11 +204,12 @@ cdef class ConvolutionStream:
         if nd == 3:
             added = cnp.PyArray_DIM(a, frames)
         held = self.make_room(added)
+        end = self.end  # other threads' steps, which this stream is not for, must not add to it
         self.windows.complete(count, held, added, &first, &last)
         y = self.place(out, nd, last - first)
         self.put(a, added)
         self.compute(y, held + added, first)
-        self.end, self.count = self.end + added, count + added
+        self.end, self.count = end + added, count + added
         self.begin = self.end - self.windows.kept(self.count)
         return delivered(y, out)
 

@@ -140,7 +140,7 @@ class _Compiled:
         with torch.no_grad(), _disable_current_modes(), shown(self._progress, "torch.compile") as tell:
             module, self.graph.parts, self.graph.eager = split(self._module, constants, self._build, tell)
             tell(1.0)
-        LOGGER.info("torch.compile: %d parts run here", len(self.graph.parts))
+        LOGGER.info("torch.compile: parts that run here: %d", len(self.graph.parts))
         for node in self.graph.eager:
             LOGGER.info("torch.compile: PyTorch runs %s %s: %s", node.operator, node.node, node.reason)
         return module
