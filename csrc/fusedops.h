@@ -90,26 +90,34 @@ typedef struct {
 /* ---- matrices --------------------------------------------------------------------------------------------------- */
 
 /* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) is at w[j*wn + p*wk]. bias may
- * be NULL. */
+ * be NULL. a: what rows of x are rounded to, FO_F32 (as they are) or, to nearest, ties to even, FO_BF16; then w is
+ * rounded, too, and sums are float32. Where the processor has no dot product of bfloat16 the rounded operands are
+ * multiplied in float32. */
 typedef struct fo_linear fo_linear;
-fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
+fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, fo_dtype a, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
                             const float *bias, fo_activation act);
-/* The same of weights in blocks, which are the caller's and outlive the plan: up to FO_BLOCKWISE_ROWS rows unpack
- * them in registers, more rows a panel at a time, with the bits of a product of floats. */
-fo_linear *fo_linear_create_blockwise(ptrdiff_t n, ptrdiff_t k, const fo_blockwise *w, const float *bias,
+bool fo_has_bf16(void); /* whether the set in use has that dot product */
+/* The same of weights in blocks, which are the caller's and outlive the plan. Of rows of FO_F32 up to
+ * FO_BLOCKWISE_ROWS unpack them in registers, more rows a panel at a time, with the bits of a product of floats. Of
+ * FO_S8 blocks have up to FO_BLOCKWISE_BLOCK steps, each block of a row of x is rounded to int8 by its largest
+ * magnitude, and sums of a block are exact. */
+#define FO_BLOCKWISE_BLOCK ((1 << 24) / (UINT8_MAX * INT8_MAX))
+fo_linear *fo_linear_create_blockwise(ptrdiff_t n, ptrdiff_t k, fo_dtype a, const fo_blockwise *w, const float *bias,
                                       fo_activation act);
 /* The same of float32 weights that are the caller's and outlive the plan, for one run: few rows read them where they
  * lie. */
 fo_linear *fo_linear_lend(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias,
                           fo_activation act);
 const char *fo_linear_isa(const fo_linear *plan); /* the set of its kernels */
-/* w (n, k) again, contiguous and widened, of a plan that packed it; false where memory is short. */
-bool fo_linear_weights(const fo_linear *plan, float *w);
+/* w (n, k) again, contiguous and widened, of a plan that packed it and is not of int8. */
+void fo_linear_weights(const fo_linear *plan, float *w);
 ptrdiff_t fo_linear_bytes(const fo_linear *plan); /* of the packed weights */
 void fo_linear_free(fo_linear *plan);
-fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual,
-                        ptrdiff_t ldr, float *y, ptrdiff_t ldy);
-/* The same of an x whose columns are contiguous: element (i, p) at x[i + p*ldx]. */
+/* x, the residual and y are FO_F32, of a plan of bfloat16 FO_BF16, too, and of int8 FO_U8 and FO_S8; ld*: elements from
+ * row to row. */
+fo_status fo_linear_run(const fo_linear *plan, fo_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
+                        const void *residual, ptrdiff_t ldr, void *y, ptrdiff_t ldy);
+/* The same of a float32 x whose columns are contiguous: element (i, p) at x[i + p*ldx]. */
 fo_status fo_linear_run_columns(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx,
                                 const float *residual, ptrdiff_t ldr, float *y, ptrdiff_t ldy);
 
@@ -153,8 +161,8 @@ fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const fo_weights *w, c
 /* The bytes that the plan keeps of its weights in form number `form`, 0 where it does not (yet) have it, and its name;
  * a negative number where there is no such form. */
 ptrdiff_t fo_conv2d_memory(const fo_conv2d *plan, int form, const char **name);
-void fo_conv2d_weights(const fo_conv2d *plan,
-                       void *w); /* back again, scaled; those of a product of bfloat16 as floats */
+/* The weights back again, scaled, those of a product of bfloat16 as floats; false where memory is short. */
+bool fo_conv2d_weights(const fo_conv2d *plan, void *w);
 const char *fo_conv2d_isa(const fo_conv2d *plan);
 void fo_conv2d_free(fo_conv2d *plan);
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,

@@ -71,7 +71,7 @@ static void round_row(void *context, ptrdiff_t i, int thread) {
     else
         for (ptrdiff_t p = 0; p < r->k; p++) kn->widen(1, r->w.type, from + p * r->wk * size, row + p);
     if (r->scale) kn->fold(r->k, row, r->scale[i], row);
-    fo_active_qkernels()->narrow(r->k, row, r->to + i * r->k);
+    fo_active()->narrow(r->k, row, r->to + i * r->k);
 }
 
 uint16_t *fo_bf16_weights(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,

@@ -92,9 +92,10 @@ static inline int fo_pack_threads(ptrdiff_t floats) { return fo_threads_for(FO_P
 enum { MAX_LANES = 16 };
 float *fo_copy(const float *p, ptrdiff_t n, bool *failed);
 
-/* Estimated nanoseconds of a job of so many multiply-adds and bytes on one thread, for fo_threads_for. */
+/* Estimated nanoseconds of a job of so many multiply-adds of floats and bytes on one thread, for fo_threads_for. */
+enum { FO_BYTES_A_NS = 60 };
 static inline double fo_nanoseconds(const fo_kernels *kn, double multiply_adds, double bytes) {
-    double compute = multiply_adds / ((fo_at_half_rate(kn) ? 2.0 : 4.0) * kn->vl), memory = bytes / 60;
+    double compute = multiply_adds / ((fo_at_half_rate(kn) ? 2.0 : 4.0) * kn->vl), memory = bytes / FO_BYTES_A_NS;
     return compute > memory ? compute : memory;
 }
 

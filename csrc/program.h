@@ -25,17 +25,11 @@ typedef struct {
 } fo_conv_transpose_args;
 typedef struct {
     const fo_linear *plan;
-    ptrdiff_t m, ldx, ldr, ldy;
-    const float *x, *residual;
-    float *y;
-} fo_linear_args;
-typedef struct {
-    const fo_qlinear *plan;
     fo_types types;
     ptrdiff_t m, ldx, ldr, ldy;
     const void *x, *residual;
     void *y;
-} fo_qlinear_args;
+} fo_linear_args;
 
 /* Every kind of step: its arguments' name in fo_step and type, and what runs it (net/program.c). */
 #define FO_EACH_STEP(X) \
@@ -61,7 +55,6 @@ typedef struct {
     X(MATMUL, matmul, fo_matmul_args, fo_matmul) \
     X(GROUPED_MATMUL, grouped_matmul, fo_grouped_matmul_args, fo_grouped_matmul) \
     X(ATTENTION, attention, fo_attention_args, fo_attention) \
-    X(QLINEAR, qlinear, fo_qlinear_args, run_qlinear) \
     X(CONVERT, convert, fo_convert_args, run_convert) \
     X(REQUANTIZE, requantize, fo_requantize_args, fo_requantize) \
     X(LOOKUP, lookup, fo_lookup_args, fo_lookup) \

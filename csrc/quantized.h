@@ -39,35 +39,15 @@ typedef struct {
 #define FO_Q_STEPS (INT32_MAX / (UINT8_MAX * -INT8_MIN))
 #define FO_Q_STEPS_OF_ZEROS (INT32_MAX / (UINT8_MAX * UINT8_MAX))
 
-/* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) is at w[j*wn + p*wk]; ld*:
- * elements from row to row. */
-typedef struct fo_qlinear fo_qlinear;
-fo_qlinear *fo_qlinear_create(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff_t wn, ptrdiff_t wk,
-                              const fo_quantized *q);
-/* The same of x and w rounded to bfloat16, to nearest, halves to even, and summed in float32: x, the residual and y are
- * FO_F32 or FO_BF16. Where the processor has no dot product of bfloat16 the rounded operands are multiplied in
- * float32. */
-fo_qlinear *fo_qlinear_create_bf16(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
-                                   const float *bias, fo_activation act);
-/* The same of float32 x by weights in blocks of up to FO_BLOCKWISE_BLOCK steps, which are the caller's and outlive
- * the plan: each block of a row of x is rounded to int8 by its largest magnitude, and sums of a block are exact. */
-#define FO_BLOCKWISE_BLOCK ((1 << 24) / (UINT8_MAX * INT8_MAX))
-fo_qlinear *fo_qlinear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_blockwise *w, const float *bias,
-                                   fo_activation act);
-bool fo_has_bf16(void); /* whether the set in use has that dot product */
-const char *fo_qlinear_isa(const fo_qlinear *plan);
-/* Of fo_qlinear_create_bf16, as fo_linear_weights and fo_linear_bytes. */
-bool fo_qlinear_weights(const fo_qlinear *plan, float *w);
-ptrdiff_t fo_qlinear_bytes(const fo_qlinear *plan);
-void fo_qlinear_free(fo_qlinear *plan);
-fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
-                         const void *residual, ptrdiff_t ldr, void *y, ptrdiff_t ldy);
+/* fo_linear of int8: w element (j, p) is at w[j*wn + p*wk]. */
+fo_linear *fo_linear_create_int8(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff_t wn, ptrdiff_t wk,
+                                 const fo_quantized *q);
 
 /* A convolution in int8, for fo_conv2d_run_as: w int8; what is outside an image is x's zero point. x of floats is
  * quantised by the range of all. shape->algorithm and nhwc do not count; any strides do. */
 fo_conv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q);
 
-/* A convolution of x and w rounded to bfloat16, for fo_conv2d_run_as, as fo_qlinear_create_bf16 has products. scale: as
+/* A convolution of x and w rounded to bfloat16, for fo_conv2d_run_as, as fo_linear_create has products. scale: as
  * fo_conv2d_create. A depthwise one multiplies the rounded operands in float32. */
 fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale,
                                  const float *bias);

@@ -61,8 +61,8 @@ cdef extern from "fusedops.h" nogil:
         fo_dtype type
     ctypedef struct fo_linear:
         pass
-    fo_linear *fo_linear_create(Py_ssize_t n, Py_ssize_t k, const fo_weights *w, Py_ssize_t wn, Py_ssize_t wk,
-                                const float *bias, fo_activation act)
+    fo_linear *fo_linear_create(Py_ssize_t n, Py_ssize_t k, fo_dtype a, const fo_weights *w, Py_ssize_t wn,
+                                Py_ssize_t wk, const float *bias, fo_activation act)
     ctypedef struct fo_blockwise:
         int bits
         Py_ssize_t block, blocks
@@ -71,18 +71,18 @@ cdef extern from "fusedops.h" nogil:
         const float *scales
     enum:
         FO_BLOCKWISE_COLUMNS
-    fo_linear *fo_linear_create_blockwise(Py_ssize_t n, Py_ssize_t k, const fo_blockwise *w, const float *bias,
-                                          fo_activation act)
+    fo_linear *fo_linear_create_blockwise(Py_ssize_t n, Py_ssize_t k, fo_dtype a, const fo_blockwise *w,
+                                          const float *bias, fo_activation act)
     const char *fo_linear_isa(const fo_linear *plan)
-    bint fo_linear_weights(const fo_linear *plan, float *w)
+    void fo_linear_weights(const fo_linear *plan, float *w)
     Py_ssize_t fo_linear_bytes(const fo_linear *plan)
     void fo_linear_free(fo_linear *plan)
     fo_linear *fo_linear_lend(Py_ssize_t n, Py_ssize_t k, const float *w, Py_ssize_t wn, Py_ssize_t wk,
                               const float *bias, fo_activation act)
     fo_status fo_linear_run_columns(const fo_linear *plan, Py_ssize_t m, const float *x, Py_ssize_t ldx,
                                     const float *residual, Py_ssize_t ldr, float *y, Py_ssize_t ldy)
-    fo_status fo_linear_run(const fo_linear *plan, Py_ssize_t m, const float *x, Py_ssize_t ldx, const float *residual,
-                            Py_ssize_t ldr, float *y, Py_ssize_t ldy)
+    fo_status fo_linear_run(const fo_linear *plan, fo_types types, Py_ssize_t m, const void *x, Py_ssize_t ldx,
+                            const void *residual, Py_ssize_t ldr, void *y, Py_ssize_t ldy)
 
     void fo_quantize(Py_ssize_t rows, Py_ssize_t n, const float *x, const float *scale, const int32_t *zero_point,
                      fo_dtype type, void *y)
@@ -106,23 +106,11 @@ cdef extern from "fusedops.h" nogil:
     enum:
         FO_Q_STEPS
         FO_Q_STEPS_OF_ZEROS
-    ctypedef struct fo_qlinear:
-        pass
-    fo_qlinear *fo_qlinear_create(Py_ssize_t n, Py_ssize_t k, const int8_t *w, Py_ssize_t wn, Py_ssize_t wk,
-                                  const fo_quantized *q)
-    fo_qlinear *fo_qlinear_create_bf16(Py_ssize_t n, Py_ssize_t k, const fo_weights *w, Py_ssize_t wn, Py_ssize_t wk,
-                                       const float *bias, fo_activation act)
+    fo_linear *fo_linear_create_int8(Py_ssize_t n, Py_ssize_t k, const int8_t *w, Py_ssize_t wn, Py_ssize_t wk,
+                                     const fo_quantized *q)
     enum:
         FO_BLOCKWISE_BLOCK
-    fo_qlinear *fo_qlinear_create_bits(Py_ssize_t n, Py_ssize_t k, const fo_blockwise *w, const float *bias,
-                                       fo_activation act)
     bint fo_has_bf16()
-    const char *fo_qlinear_isa(const fo_qlinear *plan)
-    bint fo_qlinear_weights(const fo_qlinear *plan, float *w)
-    Py_ssize_t fo_qlinear_bytes(const fo_qlinear *plan)
-    void fo_qlinear_free(fo_qlinear *plan)
-    fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, Py_ssize_t m, const void *x, Py_ssize_t ldx,
-                             const void *residual, Py_ssize_t ldr, void *y, Py_ssize_t ldy)
 
     ctypedef struct fo_image:
         float *data
@@ -142,7 +130,7 @@ cdef extern from "fusedops.h" nogil:
     fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale,
                                      const float *bias)
     Py_ssize_t fo_conv2d_memory(const fo_conv2d *plan, int form, const char **name)
-    void fo_conv2d_weights(const fo_conv2d *plan, void *w)
+    bint fo_conv2d_weights(const fo_conv2d *plan, void *w)
     const char *fo_conv2d_isa(const fo_conv2d *plan)
     void fo_conv2d_free(fo_conv2d *plan)
     fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x,

@@ -44,7 +44,6 @@ struct fo_algorithm {
     fo_status (*run)(const fo_prepared_conv2d *, const fo_image *x, const fo_image *residual, const fo_image *y);
 };
 
-#define FO_OF(type) (1u << (type))
 #define FO_BY(name) (1u << (name))
 enum { FO_BY_ANY = ~0u >> 1 };
 
@@ -60,8 +59,8 @@ static inline fo_status fo_call_run(const fo_prepared_conv2d *call, const fo_ima
     return call->algorithm->run(call, x, residual, y);
 }
 
-/* What the call of a rounded convolution's `wide` is prepared for (rounded.c). */
-fo_layout fo_rounded_inner(const fo_conv2d *plan, const fo_layout *layout);
+/* A call of another plan, for an algorithm that runs it; NULL where memory is short. */
+fo_prepared_conv2d *fo_inner_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team);
 
 /* The images of a run, their strides those of the layout; r.data is NULL where there is no residual. */
 static inline void fo_call_images(const fo_image *x, const fo_image *residual, const fo_image *y, fo_image *to_x,

@@ -124,11 +124,6 @@ static fo_prepared_conv2d *listed_call(const fo_conv2d *plan, const fo_layout *l
     fo_prepared_conv2d *call = new_call(plan, layout, team);
     if (!call) return NULL;
     call->algorithm = cheapest(plan, &layout->z);
-    if (plan->wide) {
-        const fo_layout inner = fo_rounded_inner(plan, layout);
-        call->inner[0] = prepared(plan->wide, &inner, team);
-        if (!call->inner[0]) return checked(call, FO_NO_MEMORY);
-    }
     return checked(call, call->algorithm->prepare(call));
 }
 
@@ -151,6 +146,10 @@ static fo_prepared_conv2d *prepared(const fo_conv2d *plan, const fo_layout *layo
     if (fo_is_huge(plan, &layout->z)) return NULL;
     return is_rewritten(plan, &layout->z) ? rewritten_call(plan, plan->prepared->to, layout, team)
                                           : listed_call(plan, layout, team);
+}
+
+fo_prepared_conv2d *fo_inner_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
+    return prepared(plan, layout, team);
 }
 
 /* Whether a call is prepared for these threads. */
@@ -218,30 +217,23 @@ fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights 
     const ptrdiff_t k = shape->ic / shape->groups * shape->kh * shape->kw;
     uint16_t *rounded = fo_bf16_weights(shape->oc, k, w, k, 1, scale);
     fo_conv2d *plan = NULL;
-    if (rounded && fo_has_bf16() && k > shape->kh * shape->kw) {
+    if (rounded && k == shape->kh * shape->kw)
+        plan = fo_rounded_plan(shape, rounded, bias);
+    else if (rounded)
         plan = fo_qplan_create(shape, FO_BF16, rounded, &(fo_quantized){.bias = bias, .act = shape->act});
-    } else if (rounded && (plan = fo_rounded_plan(shape))) {
-        const fo_weights wide = {fo_widened_weights(plan, rounded), FO_F32};
-        plan->wide = wide.data ? fo_conv2d_create(shape, &wide, NULL, bias) : NULL;
-        fo_free((void *)wide.data);
-        if (!plan->wide) fo_plan_free(plan), plan = NULL;
-    }
     fo_free(rounded);
     return with_calls(plan);
 }
 
 void fo_conv2d_free(fo_conv2d *plan) {
     if (plan && plan->prepared) free_prepared(plan->prepared);
-    if (plan) fo_conv2d_free(plan->wide);
-    if (plan) fo_qconv2d_free(plan->q);
     fo_plan_free(plan);
 }
 
-void fo_conv2d_weights(const fo_conv2d *plan, void *w) {
-    if (plan->q)
-        fo_qconv2d_weights(plan->q, w);
-    else
-        fo_plan_weights(plan->wide ? plan->wide : plan, w);
+bool fo_conv2d_weights(const fo_conv2d *plan, void *w) {
+    if (plan->q) return fo_qconv2d_weights(plan->q, w);
+    fo_plan_weights(plan->wide ? plan->wide : plan, w);
+    return true;
 }
 
 static ptrdiff_t bytes_of(const fo_conv2d *plan, int form) {

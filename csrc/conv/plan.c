@@ -106,7 +106,7 @@ static void set_kernels(fo_conv2d *plan) {
     const fo_conv2d_shape *s = &plan->s;
     const bool product = s->nhwc && s->kh == 1 && s->kw == 1 && s->groups == 1;
     plan->kn = product ? fo_kernels_for(s->oc, plan->k, true) : fo_active();
-    plan->half_rate = fo_at_half_rate(plan->kn), plan->isa = plan->kn->name;
+    plan->half_rate = fo_at_half_rate(plan->kn), plan->isa = plan->kn->set;
 }
 
 fo_conv2d *fo_plan_new(const fo_conv2d_shape *shape, fo_dtype type) {
@@ -162,6 +162,8 @@ void fo_plan_free_shared(fo_conv2d *plan) {
 
 void fo_plan_free(fo_conv2d *plan) {
     if (!plan) return;
+    fo_conv2d_free(plan->wide);
+    fo_qconv2d_free(plan->q);
     fo_free(plan->w);
     fo_free(plan->bias);
     fo_free(plan->slopes);

@@ -41,7 +41,7 @@ struct fo_conv2d {
     float *bias, *slopes;
     struct fo_prepared *prepared; /* the chooser's (choose.c), or NULL */
     struct fo_qconv2d *q;         /* FO_S8 and FO_BF16: what is packed of the weights (qconv.c); else NULL */
-    fo_conv2d *wide; /* FO_BF16 where no kernel multiplies it: a convolution of the rounded weights in float32 */
+    fo_conv2d *wide; /* depthwise of FO_BF16: a convolution of the rounded weights in float32 (rounded.c) */
     _Atomic(float *) packed[FO_WEIGHT_FORMS];
     _Atomic ptrdiff_t bytes[FO_WEIGHT_FORMS]; /* of each */
 };
@@ -60,18 +60,18 @@ enum { CHANNEL_BLOCK = 16 };
 /* NULL where memory is short. The second one has the weights of another plan, which outlives it, for a shape in which
  * they stand in the same order. */
 fo_conv2d *fo_plan_new(const fo_conv2d_shape *shape, fo_dtype type); /* without weights */
+/* qconv.c: of FO_S8, or FO_BF16, which q gives a bias and an activation alone. */
 fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q);
 fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias);
-/* rounded.c: FO_BF16, still without its `wide`; and the weights of that, which are the caller's to free. */
-fo_conv2d *fo_rounded_plan(const fo_conv2d_shape *shape);
-float *fo_widened_weights(const fo_conv2d *plan, const uint16_t *w);
+/* rounded.c: of depthwise bfloat16. */
+fo_conv2d *fo_rounded_plan(const fo_conv2d_shape *shape, const uint16_t *w, const float *bias);
 fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape);
-void fo_plan_free(fo_conv2d *plan);                   /* but for what is rounded or int8 */
+void fo_plan_free(fo_conv2d *plan);
 void fo_plan_weights(const fo_conv2d *plan, void *w); /* as they came */
 void fo_plan_free_shared(fo_conv2d *plan);
 void fo_qconv2d_free(struct fo_qconv2d *q);
 ptrdiff_t fo_qconv2d_bytes(const struct fo_qconv2d *q);        /* of the weights */
-void fo_qconv2d_weights(const struct fo_qconv2d *q, float *w); /* of FO_BF16, back again, widened */
+bool fo_qconv2d_weights(const struct fo_qconv2d *q, float *w); /* of FO_BF16, back again, widened */
 
 /* The weights in one form, packed by `pack` into `floats` floats on first use, in so many parts that threads share;
  * NULL where memory is short. */

@@ -8,9 +8,10 @@
 #include "../machine/machine.h"
 
 typedef struct {
-    const fo_qproduct *p;
+    const fo_product_call *p;
     fo_qpatches in;
-    fo_qepilogue ep;
+    fo_gemm_args g; /* the whole */
+    fo_rescale rescale;
     ptrdiff_t size, sc, channels; /* bytes: of an element, from channel to channel, of a pixel of the copy */
     ptrdiff_t rows, bands, columns, row_bytes, sums, each; /* rows of a band; columns and bytes of a row of the copy;
                                                               pixels of a band whose sums are needed */
@@ -35,7 +36,7 @@ static inline void pad_pixels(const fo_qpatches *in, const size_t bytes, ptrdiff
 
 static void copy_pixels(const band_job *job, ptrdiff_t pixels, const uint8_t *x, uint8_t *to) {
     const fo_qpatches *in = &job->in;
-    const fo_qkernels *kn = job->p->plan->kn;
+    const fo_kernels *kn = job->p->plan->kn;
     if (job->channels > in->c && job->sc == job->size && in->sw >= in->c) {
         job->size == 1 ? pad_pixels(in, 4, pixels, x, to) : pad_pixels(in, 8, pixels, x, to);
     } else if (job->channels > in->c) {
@@ -44,28 +45,28 @@ static void copy_pixels(const band_job *job, ptrdiff_t pixels, const uint8_t *x,
                 for (ptrdiff_t b = 0; b < job->size; b++)
                     to[w * job->channels + at + b] = x[w * in->sw + i * job->sc + b] ^ in->flip;
     } else if (in->sw == in->c) {
-        kn->copy(pixels * in->c, x, in->flip, to);
+        kn->flip(pixels * in->c, x, in->flip, to);
     } else {
-        for (ptrdiff_t w = 0; w < pixels; w++) kn->copy(in->c, x + w * in->sw, in->flip, to + w * in->c);
+        for (ptrdiff_t w = 0; w < pixels; w++) kn->flip(in->c, x + w * in->sw, in->flip, to + w * in->c);
     }
 }
 
 /* A row of the image from column -left on, and the bytes that a phase takes. */
 static void band_row(const band_job *job, const uint8_t *x, uint8_t *raw, uint8_t *row) {
     const fo_qpatches *in = &job->in;
-    const fo_qkernels *kn = job->p->plan->kn;
     const ptrdiff_t c = job->channels, end = min_(job->columns, in->iw + in->left), left = min_(in->left, job->columns);
-    const int phases = fo_qphases(job->p->plan);
+    const int phases = job->p->plan->kernel->phases;
     uint8_t *to = phases == 1 ? row : raw;
     memset(to, in->zero, (size_t)(job->columns * c));
     if (x && end > left) copy_pixels(job, end - left, x, to + left * c);
-    if (phases > 1) kn->widen(job->columns * c / 4, raw, row);
+    if (phases > 1) job->p->plan->kn->split(job->columns * c / 4, raw, row);
 }
 
 static void band_task(void *context, ptrdiff_t task, int thread) {
     const band_job *job = context;
     const fo_qpatches *in = &job->in;
-    const fo_qplan *plan = job->p->plan;
+    const fo_linear *plan = job->p->plan;
+    const fo_product_kernel *kernel = plan->kernel;
     const ptrdiff_t group = task % plan->groups, band = task / plan->groups, image = band / job->bands,
                     h = band % job->bands * job->rows, rows = min_(job->rows, in->oh - h);
     const ptrdiff_t first = h * in->stride_h - in->top,
@@ -78,35 +79,36 @@ static void band_task(void *context, ptrdiff_t task, int thread) {
         band_row(job, there ? x : NULL, raw, copy + r * job->row_bytes);
     }
     const ptrdiff_t pixel = (image * in->oh + h) * in->ow;
-    const ptrdiff_t width = plan->kn->tiles ? plan->n : plan->kn->nr; /* AMX reads A once for all panels */
+    const ptrdiff_t width = kernel->tiles ? plan->n : kernel->nr; /* AMX reads A once for all panels */
     for (ptrdiff_t j = 0; j < plan->n; j += width) {
-        fo_qgemm_args g = fo_qblock_of(job->p, &job->ep, group, pixel, j);
+        fo_gemm_args g = fo_product_part(job->p, &job->g, group, pixel, j);
         g.m = in->ow, g.n = min_(width, plan->n - j), g.lines = rows;
         g.segments = in->kh, g.k = in->kw * job->channels / 4, g.segment = in->dilation_h * job->row_bytes;
-        g.a = copy, g.lda = in->stride_w * job->channels * fo_qphases(plan), g.a_line = in->stride_h * job->row_bytes;
+        g.a_groups = copy, g.lda = in->stride_w * job->channels * kernel->phases,
+        g.a_line = in->stride_h * job->row_bytes;
         g.c_line = job->p->line ? job->p->c_line : in->ow * job->p->ldc;
         g.r_line = job->p->line ? job->p->r_line : in->ow * job->p->ldr;
         if (job->sums && !j) plan->kn->row_sums(&g, sums);
         if (job->sums) g.row_sums = sums;
-        fo_qgemm(plan, &g);
+        kernel->run(&g);
     }
 }
 
-fo_status fo_qrun_bands(const fo_qproduct *p, const fo_qpatches *in, ptrdiff_t images, ptrdiff_t sc,
+fo_status fo_qrun_bands(const fo_product_call *p, const fo_qpatches *in, ptrdiff_t images, ptrdiff_t sc,
                         ptrdiff_t channels) {
-    const fo_qplan *plan = p->plan;
-    const int threads = fo_qthreads(p);
-    const ptrdiff_t size = fo_size(plan->type);
-    band_job job = {
-        .p = p, .in = *in, .ep = fo_qepilogue_of(p), .size = size, .sc = sc * size, .channels = channels * size};
+    const fo_linear *plan = p->plan;
+    const int threads = fo_product_threads(p);
+    const ptrdiff_t size = fo_size(plan->kernel->product.a);
+    band_job job = {.p = p, .in = *in, .size = size, .sc = sc * size, .channels = channels * size};
+    fo_product_args(p, &job.g, &job.rescale);
     job.columns = (in->ow - 1) * in->stride_w + in->kw;
-    job.row_bytes = job.columns * job.channels * fo_qphases(plan);
+    job.row_bytes = job.columns * job.channels * plan->kernel->phases;
     const ptrdiff_t fitting = fo_this_machine()->l2 / 4 / (in->stride_h * job.row_bytes),
                     wanted = threads > 1 ? div_up(FO_TASKS_A_THREAD * threads, images * plan->groups) : 1;
     job.rows = clamp_(fitting, 1, div_up(in->oh, wanted)), job.bands = div_up(in->oh, job.rows);
     job.rows = div_up(in->oh, job.bands);
     const ptrdiff_t copied = (job.rows - 1) * in->stride_h + (in->kh - 1) * in->dilation_h + 1;
-    job.sums = plan->w_zero ? round_up(job.rows * in->ow, 16) : 0;
+    job.sums = plan->q.w_zero ? round_up(job.rows * in->ow, 16) : 0;
     job.each =
         job.sums + div_up(round_up(job.columns * job.channels, 64) + copied * job.row_bytes, (ptrdiff_t)sizeof(float));
     job.scratch = fo_arena_share(&job.each, threads, 0);

@@ -1,6 +1,6 @@
 /* y = activation(conv(x, w) + bias + residual) of int8 or bfloat16, images with their channels last.
  *
- * Dense: products of net/qgemm.h, whose rows are pixels: as they are for 1x1; on wide images, and those of three
+ * Dense: products of net/product.h, whose rows are pixels: as they are for 1x1; on wide images, and those of three
  * channels, segments of a copy of a band; else patches, made a block at a time (im2col). Depthwise: kernels of its own,
  * of pixels, and of planes on wide images with their channels first. Other images of such an order are transposed on
  * the way in and out. Images of bfloat16 are bytes to what copies them.
@@ -11,13 +11,15 @@
 #include "algorithm.h"
 #include "qbands.h"
 #include "qimage.h"
+#include "windows.h"
 
 /* products: of a depthwise convolution its constants alone, which the others have once more in the order of quads. */
 typedef struct fo_qconv2d fo_qconv2d;
 struct fo_qconv2d {
     fo_conv2d_shape s;
     bool depthwise;
-    fo_qplan products;
+    ptrdiff_t channels; /* of a group in packed weights (fo_qchannels) */
+    fo_linear products;
     ptrdiff_t block, taps_block; /* bytes of weights of a block of channels; of a channel's taps */
     int8_t *w, *taps;            /* in blocks of channels; by channel, for planes */
     float *scale, *bias, *nudge;
@@ -65,7 +67,8 @@ static bool order_by_quads(const fo_qconv2d *plan, const void *from, void *to) {
 /* Weights by fours of rows, and constants in the order of quads. False where memory is short. */
 static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
     const fo_conv2d_shape *s = &plan->s;
-    const fo_qplan *p = &plan->products;
+    const fo_linear *p = &plan->products;
+    const fo_int8_constants *q = &p->q;
     const ptrdiff_t vl = p->kn->vl, channels = 4 * vl, blocks = div_up(s->oc, channels), taps = s->kh * s->kw;
     const ptrdiff_t sets = s->kh < 4 ? 2 : 1; /* the second a row further down */
     plan->block = sets * div_up(s->kh, 4) * s->kw * 4 * channels;
@@ -74,8 +77,8 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
     const struct {
         const void *from;
         void *to;
-    } constants[] = {{p->scale, &plan->scale},       {p->bias, &plan->bias},         {p->nudge, &plan->nudge},
-                     {p->start[0], &plan->start[0]}, {p->start[1], &plan->start[1]}, {p->w_zero, &plan->w_zero}};
+    } constants[] = {{q->scale, &plan->scale},       {p->bias, &plan->bias},         {q->nudge, &plan->nudge},
+                     {q->start[0], &plan->start[0]}, {q->start[1], &plan->start[1]}, {q->w_zero, &plan->w_zero}};
     bool made = plan->w && plan->taps;
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
         made = order_by_quads(plan, constants[i].from, constants[i].to) && made;
@@ -94,18 +97,27 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
     return true;
 }
 
+/* Products of weights in the order of patches. */
+static bool make_products(fo_linear *to, fo_dtype type, ptrdiff_t groups, ptrdiff_t n, ptrdiff_t k, const void *w,
+                          const fo_quantized *q) {
+    const fo_weights weights = {w, type};
+    return type == FO_S8 ? fo_product_make_int8(to, groups, n, k, w, k, 1, q)
+                         : fo_product_make(to, type, groups, n, k, &weights, k, 1, q->bias, &q->act);
+}
+
 /* False where memory is short. */
 static bool make(fo_qconv2d *plan, const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q) {
-    const ptrdiff_t taps = shape->kh * shape->kw, channels = fo_qchannels(shape), k = channels * taps;
-    *plan = (fo_qconv2d){.s = *shape};
+    const fo_product_kernel *kernel = fo_product_of(fo_active(), type == FO_S8 ? FO_U8 : type, type);
+    const ptrdiff_t taps = shape->kh * shape->kw, channels = fo_qchannels(kernel, shape), k = channels * taps;
+    *plan = (fo_qconv2d){.s = *shape, .channels = channels};
     plan->depthwise = type == FO_S8 && q->x.scale && fo_qdepthwise(shape); /* others are products */
     void *ordered = in_order_of_patches(shape, channels, type, w, q->w_zero);
     const bool made =
-        ordered && fo_qplan_make(&plan->products, type, shape->groups, shape->oc / shape->groups, k, ordered, k, 1, q);
+        ordered && make_products(&plan->products, type, shape->groups, shape->oc / shape->groups, k, ordered, q);
     fo_free(ordered);
     if (!made || !plan->depthwise) return made;
-    fo_qplan_free(&plan->products); /* one group's constants are neighbours */
-    return fo_qplan_make(&plan->products, FO_S8, 1, shape->oc, taps, w, taps, 1, q) && make_depthwise(plan, w);
+    fo_product_free(&plan->products); /* one group's constants are neighbours */
+    return make_products(&plan->products, FO_S8, 1, shape->oc, taps, w, q) && make_depthwise(plan, w);
 }
 
 fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q) {
@@ -116,35 +128,36 @@ fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, fo_dtype type, const vo
         fo_plan_free(plan);
         return NULL;
     }
-    plan->q = packed, plan->isa = packed->products.kn->name;
+    plan->q = packed, plan->isa = fo_linear_isa(&packed->products);
     plan->s.act.slopes = NULL; /* the caller's; products have a copy */
     return plan;
 }
 
 void fo_qconv2d_free(fo_qconv2d *plan) {
     if (!plan) return;
-    fo_qplan_free(&plan->products);
+    fo_product_free(&plan->products);
     fo_free(plan->w), fo_free(plan->taps), fo_free(plan->scale), fo_free(plan->bias);
     fo_free(plan->nudge), fo_free(plan->start[0]), fo_free(plan->start[1]), fo_free(plan->w_zero);
     fo_free(plan);
 }
 
 ptrdiff_t fo_qconv2d_bytes(const fo_qconv2d *plan) {
-    const fo_qplan *p = &plan->products;
+    const fo_linear *p = &plan->products;
     const ptrdiff_t blocks = div_up(plan->s.oc, 4 * p->kn->vl);
-    return (p->w ? p->groups * p->panels : 0) + (plan->w ? blocks * plan->block + plan->s.oc * plan->taps_block : 0);
+    return fo_product_bytes(p) + (plan->w ? blocks * plan->block + plan->s.oc * plan->taps_block : 0);
 }
 
-void fo_qconv2d_weights(const fo_qconv2d *plan, float *w) {
-    const fo_qplan *p = &plan->products;
-    const ptrdiff_t channels = fo_qchannels(&plan->s), c = plan->s.ic / plan->s.groups, taps = plan->s.kh * plan->s.kw;
-    for (ptrdiff_t o = 0, ld; o < plan->s.oc; o++) {
-        const uint16_t *column = fo_qcolumn_bf16(p, o, &ld);
-        for (ptrdiff_t s = 0; s < p->k; s++)
-            if (s % channels < c)
-                fo_active()->widen(1, FO_BF16, column + s / 2 * ld + s % 2,
-                                   w + (o * c + s % channels) * taps + s / channels);
+bool fo_qconv2d_weights(const fo_qconv2d *plan, float *w) {
+    const fo_linear *p = &plan->products;
+    const ptrdiff_t channels = plan->channels, c = plan->s.ic / plan->s.groups, taps = plan->s.kh * plan->s.kw;
+    float *column = fo_alloc((size_t)max_(p->k, 1) * sizeof *column);
+    for (ptrdiff_t o = 0; column && o < plan->s.oc; o++) {
+        fo_product_column(p, o, column);
+        for (ptrdiff_t i = 0; i < c; i++)
+            for (ptrdiff_t t = 0; t < taps; t++) w[(o * c + i) * taps + t] = column[t * channels + i];
     }
+    fo_free(column);
+    return column;
 }
 
 /* ---- kernels ---- */
@@ -154,7 +167,7 @@ typedef struct {
     fo_qpatches patches;
 } conv_rows;
 
-static void row_of_patches(const fo_qproduct *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
+static void row_of_patches(const fo_product_call *p, ptrdiff_t group, ptrdiff_t i, void *row, float *scale,
                            int32_t *zero) {
     const conv_rows *s = p->source;
     fo_qpatches patches = s->patches;
@@ -165,7 +178,7 @@ static void row_of_patches(const fo_qproduct *p, ptrdiff_t group, ptrdiff_t i, u
 
 static fo_qpatches patches_of(const fo_qconv2d *plan, fo_dtype type, const fo_conv2d_size *z, const fo_image *x) {
     const fo_conv2d_shape *s = &plan->s;
-    const fo_qkernels *kn = plan->products.kn;
+    const fo_kernels *kn = plan->products.kn;
     const ptrdiff_t size = fo_size(type);
     return (fo_qpatches){.x = (const uint8_t *)x->data,
                          .sn = x->sn * size,
@@ -185,11 +198,11 @@ static fo_qpatches patches_of(const fo_qconv2d *plan, fo_dtype type, const fo_co
                          .dilation_h = s->dh,
                          .dilation_w = s->dw,
                          .flip = fo_qflip(kn, type),
-                         .zero = (uint8_t)(plan->products.x.zero_point + fo_qoffset(kn, type))};
+                         .zero = (uint8_t)(plan->products.q.x.zero_point + fo_qoffset(kn, type))};
 }
 
 typedef struct {
-    const fo_qkernels *kn;
+    const fo_kernels *kn;
     fo_qdepthwise_args args;
     ptrdiff_t rows, across, channels, c; /* rows of a task; tasks across channels; channels of a task, of the image */
 } depthwise_job;
@@ -199,8 +212,8 @@ static void depthwise_task(void *context, ptrdiff_t task, int thread) {
     const ptrdiff_t c = task % job->across * job->channels, bands = div_up(job->args.p.oh, job->rows),
                     band = task / job->across, h = band % bands * job->rows;
     (void)thread;
-    job->kn->depthwise(&job->args, band / bands, h, min_(job->args.p.oh, h + job->rows), c,
-                       min_(job->c, c + job->channels));
+    job->kn->qdepthwise(&job->args, band / bands, h, min_(job->args.p.oh, h + job->rows), c,
+                        min_(job->c, c + job->channels));
 }
 
 /* Depthwise convolutions of channels first: bands of rows of some channels. */
@@ -219,34 +232,37 @@ static void plane_task(void *context, ptrdiff_t task, int thread) {
     fo_qdepthwise_args args = job->args;
     args.p.x += n * job->x->sn + c * job->x->sc;
     args.c = (uint8_t *)job->y->data + n * job->y->sn + c * job->y->sc;
-    job->plan->products.kn->planes(&args, c, min_(job->channels, job->plan->s.oc - c), h,
-                                   min_(args.p.oh, h + job->rows), job->planes,
-                                   (uint8_t *)(job->scratch + thread * job->each));
+    job->plan->products.kn->qdepthwise_planes(&args, c, min_(job->channels, job->plan->s.oc - c), h,
+                                              min_(args.p.oh, h + job->rows), job->planes,
+                                              (uint8_t *)(job->scratch + thread * job->each));
 }
 
 /* Bytes to bytes, of rows whose pixels are neighbours and wide enough: for vectors where rows do not run on, and for
  * copies without tails where the set has no masks. */
-static bool fits_planes(const fo_qconv2d *plan, const fo_qproduct *p, const fo_conv2d_size *z, const fo_image *x,
+static bool fits_planes(const fo_qconv2d *plan, const fo_product_call *p, const fo_conv2d_size *z, const fo_image *x,
                         const fo_image *y) {
     const fo_conv2d_shape *s = &plan->s;
-    const fo_qkernels *kn = plan->products.kn;
+    const fo_kernels *kn = plan->products.kn;
     const ptrdiff_t least = (kn->parts == 1 ? 4 : s->sw > 1 || s->sh > 1 ? 2 : 1) * kn->vl;
     return plan->depthwise && p->types.y != FO_F32 && !p->residual && fo_in_registers(&s->act) && x->sw == 1 &&
            y->sw == 1 && x->sc != 1 && s->dw == 1 && s->sw <= 2 && z->ow >= least;
 }
 
-static fo_status run_planes(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_qproduct *p, const fo_image *x,
-                            const fo_image *y) {
+static fo_status run_planes(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_product_call *p,
+                            const fo_image *x, const fo_image *y) {
     const fo_conv2d_shape *s = &plan->s;
-    const fo_qkernels *kn = plan->products.kn;
+    const fo_kernels *kn = plan->products.kn;
     plane_job job = {.plan = plan, .x = x, .y = y};
+    fo_rescale rescale;
+    fo_gemm_args g;
     job.args = (fo_qdepthwise_args){.p = patches_of(plan, p->types.x, z, x),
                                     .w = plan->taps,
                                     .block = plan->taps_block,
                                     .ldc = y->sh,
                                     .x_step = x->sc,
-                                    .c_step = y->sc,
-                                    .ep = fo_qepilogue_of(p)};
+                                    .c_step = y->sc};
+    fo_product_args(p, &g, &rescale);
+    job.args.ep = g.ep;
     const int threads = fo_threads_for((double)z->n * z->oh * z->ow * s->oc * (s->kh * s->kw + 8) / (4.0 * kn->vl));
     const ptrdiff_t fitting = FO_COPY_BYTES / (s->sh * fo_qpitch(&job.args.p));
     job.rows = clamp_(fitting, min_(4 * s->kh, z->oh), z->oh), job.bands = div_up(z->oh, job.rows);
@@ -263,24 +279,27 @@ static fo_status run_planes(const fo_qconv2d *plan, const fo_conv2d_size *z, con
 }
 
 /* A run on images that are ready: x any strides between pixels, y and the residual in uniform lines. */
-typedef fo_status run_fn(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_qproduct *p);
+typedef fo_status run_fn(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_product_call *p);
 
-static fo_status run_depthwise(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_qproduct *p) {
+static fo_status run_depthwise(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_product_call *p) {
     const fo_conv2d_shape *s = &plan->s;
-    const fo_qkernels *kn = plan->products.kn;
+    const fo_kernels *kn = plan->products.kn;
     depthwise_job job = {.kn = kn, .rows = 2 * kn->parts, .c = s->oc, .channels = s->oc, .across = 1};
+    fo_rescale rescale;
+    fo_gemm_args g;
     job.args = (fo_qdepthwise_args){.p = patches_of(plan, p->types.x, z, x),
                                     .w = plan->w,
                                     .block = plan->block,
-                                    .scale = plan->products.scale,
+                                    .scale = plan->products.q.scale,
                                     .bias = plan->products.bias,
-                                    .nudge = plan->products.nudge,
+                                    .nudge = plan->products.q.nudge,
                                     .c = p->c,
-                                    .ldc = p->ldc,
-                                    .ep = fo_qepilogue_of(p)};
-    job.args.ep.residual = p->residual, job.args.ep.start = plan->start[p->types.x == FO_S8],
-    job.args.ep.scale = plan->scale, job.args.ep.bias = plan->bias, job.args.ep.nudge = plan->nudge,
-    job.args.ep.w_zero = plan->w_zero;
+                                    .ldc = p->ldc};
+    fo_product_args(p, &g, &rescale);
+    job.args.ep = g.ep;
+    job.args.ep.bias = plan->bias;
+    rescale.start = plan->start[p->types.x == FO_S8], rescale.scale = plan->scale, rescale.nudge = plan->nudge;
+    rescale.w_zero = plan->w_zero;
     const ptrdiff_t bands = z->n * div_up(z->oh, job.rows);
     const int threads = fo_threads_for((double)z->n * z->oh * z->ow * s->oc * (s->kh * s->kw + 8) / (4.0 * kn->vl));
     if (threads > 1 && bands < 4 * threads) job.channels = 4 * kn->vl, job.across = div_up(s->oc, job.channels);
@@ -288,25 +307,25 @@ static fo_status run_depthwise(const fo_qconv2d *plan, const fo_conv2d_size *z, 
     return FO_OK;
 }
 
-static fo_status run_patches(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_qproduct *p) {
+static fo_status run_patches(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_product_call *p) {
     const conv_rows source = {plan, patches_of(plan, p->types.x, z, x)};
     p->row = row_of_patches, p->source = &source;
-    return fo_qproduct_run(p);
+    return fo_product_run(p);
 }
 
-static fo_status run_gemm(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_qproduct *p) {
+static fo_status run_gemm(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_product_call *p) {
     const bool pixelwise = fo_is_pixelwise(&plan->s) && fo_is_unpadded(z);
-    if (!pixelwise || !fo_qdirect(&plan->products, p->types.x) ||
+    if (!pixelwise || !fo_reads_rows(&plan->products, p->types.x) ||
         !fo_quniform(x, (fo_qextent){z->n, plan->s.ic, z->ih, z->iw}, &p->lda))
         return run_patches(plan, z, x, p);
-    p->a = (const uint8_t *)x->data, p->lda *= fo_size(p->types.x);
-    return fo_qproduct_run(p);
+    p->a = x->data, p->lda *= fo_size(p->types.x);
+    return fo_product_run(p);
 }
 
-static fo_status run_im2col(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_qproduct *p) {
-    if (!fo_qbands(plan->products.kn, plan->products.type, &plan->s, z->ow)) return run_patches(plan, z, x, p);
+static fo_status run_im2col(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_product_call *p) {
+    if (!fo_qbands(plan->products.kernel, &plan->s, z->ow)) return run_patches(plan, z, x, p);
     const fo_qpatches patches = patches_of(plan, p->types.x, z, x);
-    return fo_qrun_bands(p, &patches, z->n, x->sc, fo_qchannels(&plan->s));
+    return fo_qrun_bands(p, &patches, z->n, x->sc, plan->channels);
 }
 
 /* Whether the kernels can write or add an image as it lies; `line`: of its rows, 0 where all pixels are one row's. */
@@ -317,7 +336,7 @@ static bool fits_lines(const fo_qconv2d *plan, const fo_image *y, fo_qextent e, 
 }
 
 /* Both in lines of w pixels, if one is. */
-static void set_lines(fo_qproduct *p, ptrdiff_t w) {
+static void set_lines(fo_product_call *p, ptrdiff_t w) {
     if (!p->c_line && !p->r_line) return;
     p->line = w;
     if (!p->c_line) p->c_line = w * p->ldc;
@@ -326,12 +345,11 @@ static void set_lines(fo_qproduct *p, ptrdiff_t w) {
 
 static fo_status run_bytes(const fo_qconv2d *plan, run_fn *run, fo_types types, const fo_conv2d_size *z,
                            const fo_image *x, const fo_image *residual, const fo_image *y) {
-    const fo_qkernels *kn = plan->products.kn;
     const fo_qextent in = {z->n, plan->s.ic, z->ih, z->iw}, out = {z->n, plan->s.oc, z->oh, z->ow};
-    fo_qproduct p = {.plan = &plan->products, .types = types, .m = z->n * z->oh * z->ow};
+    fo_product_call p = {.plan = &plan->products, .types = types, .m = z->n * z->oh * z->ow};
     p.residual = residual ? residual->data : NULL;
     if (fits_planes(plan, &p, z, x, y)) return run_planes(plan, z, &p, x, y);
-    const bool pads = fo_qchannels(&plan->s) != in.c / plan->s.groups; /* while it is copied, in any order */
+    const bool pads = plan->channels != in.c / plan->s.groups; /* while it is copied, in any order */
     const bool moves_x = in.c > 1 && x->sc != 1 && !pads, moves_y = !fits_lines(plan, y, out, &p.ldc, &p.c_line),
                moves_r = residual && !fits_lines(plan, residual, out, &p.ldr, &p.r_line);
     const ptrdiff_t bytes[] = {moves_x ? fo_qroom(in, types.x) : 0, moves_y ? fo_qroom(out, types.y) : 0,
@@ -339,17 +357,17 @@ static fo_status run_bytes(const fo_qconv2d *plan, run_fn *run, fo_types types, 
     char *room = bytes[0] + bytes[1] + bytes[2] ? fo_arena_take((size_t)(bytes[0] + bytes[1] + bytes[2])) : NULL;
     if (!room && bytes[0] + bytes[1] + bytes[2]) return FO_NO_MEMORY;
     const fo_image xs = moves_x ? fo_qpixels(room, in) : *x, ys = moves_y ? fo_qpixels(room + bytes[0], out) : *y;
-    if (moves_x) fo_qmove(kn, in, types.x, x, &xs);
+    if (moves_x) fo_qmove(in, types.x, x, &xs);
     p.c = ys.data;
     if (moves_y) p.ldc = out.c;
     if (moves_r) {
         const fo_image rs = fo_qpixels(room + bytes[0] + bytes[1], out);
-        fo_qmove(kn, out, types.residual, residual, &rs);
+        fo_qmove(out, types.residual, residual, &rs);
         p.residual = rs.data, p.ldr = out.c;
     }
     set_lines(&p, out.w);
     const fo_status status = run(plan, z, &xs, &p);
-    if (moves_y && status == FO_OK) fo_qmove(kn, out, types.y, &ys, y);
+    if (moves_y && status == FO_OK) fo_qmove(out, types.y, &ys, y);
     if (room) fo_arena_release(room);
     return status;
 }
@@ -359,9 +377,10 @@ static fo_qconv2d plan_of(const fo_qconv2d *plan, fo_qrange range, ptrdiff_t n, 
     fo_qconv2d call = *plan;
     const int32_t zero = range.zero_point + fo_qoffset(plan->products.kn, FO_U8);
     for (ptrdiff_t i = 0; i < n; i++)
-        scale[i] = range.scale * plan->products.scale[i], start[i] = -zero * plan->products.sums[i];
-    call.products.x = (fo_quantization){range.scale, range.zero_point}, call.products.largest = INFINITY;
-    call.products.scale = scale, call.products.start[0] = start;
+        scale[i] = range.scale * plan->products.q.scale[i], start[i] = -zero * plan->products.q.sums[i];
+    fo_int8_constants *q = &call.products.q;
+    q->x = (fo_quantization){range.scale, range.zero_point}, q->largest = INFINITY, q->scale = scale;
+    q->start[0] = start;
     return call;
 }
 
@@ -380,7 +399,7 @@ static fo_status run_rounded(const fo_qconv2d *plan, run_fn *run, fo_types types
     void *rounded = fo_arena_take((size_t)fo_qroom(in, FO_BF16));
     if (!rounded) return FO_NO_MEMORY;
     const fo_image narrow = fo_qpixels(rounded, in);
-    fo_status status = fo_qround(plan->products.kn, in, x, &narrow);
+    fo_status status = fo_qround(in, x, &narrow);
     types.x = FO_BF16;
     if (status == FO_OK) status = run_bytes(plan, run, types, z, &narrow, residual, y);
     fo_arena_release(rounded);
@@ -400,7 +419,7 @@ static fo_status run_floats(const fo_qconv2d *plan, run_fn *run, fo_types types,
     int32_t *start = (int32_t *)(scale + n);
     uint8_t *quantized = (uint8_t *)(scale + constants);
     fo_image from = *x;
-    if (!dense) from = fo_qpixels(quantized + bytes, in), fo_qmove(plan->products.kn, in, FO_F32, x, &from);
+    if (!dense) from = fo_qpixels(quantized + bytes, in), fo_qmove(in, FO_F32, x, &from);
     fo_qrange range;
     fo_status status = FO_NO_MEMORY;
     if (fo_qby_range(in.n * in.c * in.h * in.w, from.data, quantized, &range)) {
@@ -427,7 +446,7 @@ static fo_status run_floats(const fo_qconv2d *plan, run_fn *run, fo_types types,
                               const fo_image *y) { \
         const fo_layout *l = &call->layout; \
         const fo_qconv2d *q = call->plan->q; \
-        return (l->types.x != FO_F32 ? run_bytes : q->products.type == FO_BF16 ? run_rounded : run_floats)( \
+        return (l->types.x != FO_F32 ? run_bytes : q->products.kernel->product.a == FO_BF16 ? run_rounded : run_floats)( \
             q, run_##row, l->types, &l->z, x, r, y); \
     }
 ROW(depthwise, plan->q->depthwise)

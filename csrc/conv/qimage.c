@@ -15,7 +15,6 @@ bool fo_qlines(const fo_image *x, fo_qextent e, ptrdiff_t *ld, ptrdiff_t *line) 
 }
 
 typedef struct {
-    const fo_qkernels *kn;
     fo_qextent e;
     ptrdiff_t size; /* of an element */
     fo_image from, to;
@@ -32,7 +31,7 @@ static void move_pixel(const moving *m, const char *x, char *y, ptrdiff_t pixels
 static void transpose(const moving *m, ptrdiff_t rows, ptrdiff_t columns, const void *x, ptrdiff_t ldx, void *y,
                       ptrdiff_t ldy) {
     if (m->size == 1)
-        m->kn->transpose(rows, columns, x, ldx, y, ldy);
+        fo_active()->transpose_8(rows, columns, x, ldx, y, ldy);
     else if (m->size == 2)
         fo_transpose_16(rows, columns, x, ldx, y, ldy);
     else
@@ -54,16 +53,16 @@ static void move_task(void *context, ptrdiff_t task, int thread) {
         move_pixel(m, x, y, pixels);
 }
 
-void fo_qmove(const fo_qkernels *kn, fo_qextent e, fo_dtype type, const fo_image *from, const fo_image *to) {
-    moving m = {.kn = kn, .e = e, .size = fo_size(type), .from = *from, .to = *to};
+void fo_qmove(fo_qextent e, fo_dtype type, const fo_image *from, const fo_image *to) {
+    moving m = {.e = e, .size = fo_size(type), .from = *from, .to = *to};
     if (e.h > 1 && from->sh == e.w * from->sw && to->sh == e.w * to->sw) m.e.w *= e.h, m.e.h = 1; /* rows are one */
-    m.piece = clamp_(FO_COPY_BYTES / max_(e.c, 1), 4 * kn->vl, max_(m.e.w, 1)), m.pieces = div_up(m.e.w, m.piece);
+    m.piece = clamp_(FO_COPY_BYTES / max_(e.c, 1), 4 * fo_active()->vl, max_(m.e.w, 1)),
+    m.pieces = div_up(m.e.w, m.piece);
     fo_parallel_for(e.n * m.e.h * m.pieces, fo_threads_for(0.2 * (double)(e.n * e.c * e.h * e.w)), move_task, &m);
 }
 
 /* Pixels of a row of the image, by way of floats that stay near where they are not neighbours' channels already. */
 typedef struct {
-    const fo_qkernels *kn;
     fo_qextent e;
     fo_image from, to;
     ptrdiff_t piece, pieces, each; /* pixels of a task; tasks of a row; floats of a thread */
@@ -78,9 +77,9 @@ static void round_task(void *context, ptrdiff_t task, int thread) {
     const float *x = f->data + row / r->e.h * f->sn + row % r->e.h * f->sh + w * f->sw;
     uint16_t *y = (uint16_t *)t->data + row / r->e.h * t->sn + row % r->e.h * t->sh + w * t->sw;
     if ((f->sc == 1 || c == 1) && f->sw == c) {
-        r->kn->narrow(pixels * c, x, y);
+        fo_active()->narrow(pixels * c, x, y);
     } else if (f->sc == 1) {
-        for (ptrdiff_t p = 0; p < pixels; p++) r->kn->narrow(c, x + p * f->sw, y + p * c);
+        for (ptrdiff_t p = 0; p < pixels; p++) fo_active()->narrow(c, x + p * f->sw, y + p * c);
     } else {
         float *near = r->scratch + thread * r->each;
         if (f->sw == 1)
@@ -88,12 +87,12 @@ static void round_task(void *context, ptrdiff_t task, int thread) {
         else
             for (ptrdiff_t p = 0; p < pixels; p++)
                 for (ptrdiff_t i = 0; i < c; i++) near[p * c + i] = x[p * f->sw + i * f->sc];
-        r->kn->narrow(pixels * c, near, y);
+        fo_active()->narrow(pixels * c, near, y);
     }
 }
 
-fo_status fo_qround(const fo_qkernels *kn, fo_qextent e, const fo_image *from, const fo_image *to) {
-    rounding r = {.kn = kn, .e = e, .from = *from, .to = *to};
+fo_status fo_qround(fo_qextent e, const fo_image *from, const fo_image *to) {
+    rounding r = {.e = e, .from = *from, .to = *to};
     const int threads = fo_threads_for(0.2 * (double)(e.n * e.c * e.h * e.w));
     if (e.h > 1 && from->sh == e.w * from->sw) r.e.w *= e.h, r.e.h = 1; /* rows are one */
     r.piece = clamp_(FO_COPY_BYTES / (4 * max_(e.c, 1)), 16, max_(r.e.w, 1)), r.pieces = div_up(r.e.w, r.piece);

@@ -2,7 +2,7 @@
 #ifndef FO_CONV_QIMAGE_H
 #define FO_CONV_QIMAGE_H
 
-#include "../net/qgemm.h"
+#include "../net/product.h"
 #include "../pack.h"
 
 /* h x w pixels of n images of c channels. */
@@ -14,10 +14,10 @@ typedef struct {
 bool fo_quniform(const fo_image *x, fo_qextent e, ptrdiff_t *ld);
 /* Whether they have it inside a row, and all rows of all images have a distance of `line`, which is not 0. */
 bool fo_qlines(const fo_image *x, fo_qextent e, ptrdiff_t *ld, ptrdiff_t *line);
-void fo_qmove(const fo_qkernels *kn, fo_qextent e, fo_dtype type, const fo_image *from, const fo_image *to);
+void fo_qmove(fo_qextent e, fo_dtype type, const fo_image *from, const fo_image *to);
 
 /* Floats in any order as bfloat16, channels last; FO_NO_MEMORY where memory is short. */
-fo_status fo_qround(const fo_qkernels *kn, fo_qextent e, const fo_image *from, const fo_image *to);
+fo_status fo_qround(fo_qextent e, const fo_image *from, const fo_image *to);
 
 /* Contiguous pixels at `to`. */
 static inline fo_image fo_qpixels(void *to, fo_qextent e) { return (fo_image){to, e.h * e.w * e.c, 1, e.w * e.c, e.c}; }

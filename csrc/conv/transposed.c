@@ -285,7 +285,7 @@ fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_s
     char *room = fo_arena_take((size_t)(narrow + wide));
     if (!room) return FO_NO_MEMORY;
     fo_image rounded = fo_qpixels(room, in);
-    fo_status status = fo_qround(fo_active_qkernels(), in, x, &rounded);
+    fo_status status = fo_qround(in, x, &rounded);
     if (status == FO_OK && wide) {
         fo_active()->widen(in.n * in.c * in.h * in.w, FO_BF16, rounded.data, (float *)(room + narrow));
         rounded.data = (float *)(room + narrow);

@@ -86,7 +86,7 @@ void ep_tile(const fo_epilogue *ep, const float *tile, ptrdiff_t ldt, int mr, in
                            .mr = mr,
                            .n = n,
                            .ldt = ldt,
-                           .r = ep->residual ? ep->residual + row * ep->ldr + column : NULL,
+                           .r = ep->residual ? (const float *)ep->residual + row * ep->ldr + column : NULL,
                            .ldr = ep->ldr,
                            .c = c + row * ldc + column,
                            .ldc = ldc,

@@ -219,7 +219,7 @@ INLINE void strassen_complete(const strassen_chain *s, const int step, const boo
     else if (!channel_rows && (step == STRASSEN_C00 || step == STRASSEN_C10))
         EACH_VECTOR acc[i][j] = v_add(acc[i][j], v_load(ep->bias + j * VL));
     if (!ep->residual || !s->direct) return;
-    const float *r = ep->residual + row * ep->ldr + column;
+    const float *r = (const float *)ep->residual + row * ep->ldr + column;
     if (step == STRASSEN_V) /* C10 goes on without it */
         EACH_VECTOR v_store(s->q + i * NR + j * VL,
                             v_add(v_load(s->q + i * NR + j * VL), v_load(r + i * ep->ldr + j * VL)));

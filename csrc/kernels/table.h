@@ -3,6 +3,8 @@
 #define FO_TABLE_H
 
 #include "../fusedops.h"
+#include "int8_args.h"
+#include "product.h"
 
 /* A build for tests (FUSEDOPS_TRACE=1) notes the name of each kernel variant that runs; others do nothing. */
 #ifdef FO_TRACE
@@ -11,71 +13,6 @@ void fo_ran(const char *variant);
 #else
 #define FO_RAN(variant) ((void)0)
 #endif
-
-/* Activations that stay in registers: none, or a clip. */
-static inline bool fo_in_registers(const fo_activation *act) { return act->kind <= FO_CLIP; }
-
-/* What is applied to a tile of results C before its one store: y = activation(C + bias + residual). */
-typedef struct {
-    const float *bias;     /* one a channel, or NULL */
-    const float *residual; /* laid out as C with its own ldr, or NULL */
-    ptrdiff_t ldr;
-    bool channel_rows; /* channels are the rows of C, else its columns */
-    bool transposed;   /* C and residual stand column after column: element (i, j) at c[j*ldc + i] */
-    /* C is part of more than a core's own caches hold: tiles that are functions of their own fetch its lines before
-     * they make sums */
-    bool large;
-    fo_activation act;
-} fo_epilogue;
-
-/* How a tile finds A and B at step p of the reduction, whatever their types. */
-typedef enum {
-    FO_ROWS,      /* a[i*lda + p], b[p*ldb] */
-    FO_A_TABLE,   /* a[i*lda + table[p]], b[p*ldb]: a convolution whose rows are pixels */
-    FO_B_TABLE,   /* a[i*lda + p], b[table[p]]: a convolution whose columns are pixels */
-    FO_BLOCKWISE, /* a[i*lda + p], weights of 4 or 8 bits: `bits` from step `first` and column `column` on */
-    FO_B_PACKING, /* as FO_ROWS, of a B in the caller's memory: nothing is read beyond column n */
-    FO_COLUMNS,   /* a[i*lda + p*ak], b[j*ldb + i*bi + p]: few columns of many steps (fo_is_dots), k > 0 */
-    FO_FORMS
-} fo_form;
-
-/* Sums of up to FO_CHAIN_STEPS terms are one chain of multiply-adds, longer ones of blocks: right to 1e-6 of the
- * magnitudes of the terms. Of up to FO_DOT_COLUMNS columns and FO_DOT_STEPS steps or more they are dot products, with
- * weights that have no padding: 25088 -> 4 in a twentieth of the time (Xeon, AVX-512). */
-enum { FO_CHAIN_STEPS = 8192, FO_CHAIN_BLOCK = 128, FO_DOT_COLUMNS = 8, FO_DOT_STEPS = 512 };
-enum { FO_DOT_LANES = 32 }; /* sums of a dot product, and steps from which on one column is one */
-
-/* C[m,n] = epilogue(A[m,k] B[k,n]). B is in panels of nr columns, `panel` floats each, the last one padded but for
- * FO_B_PACKING. FO_ROWS take it in any type that products have weights of: b, ldb and panel count floats all the same,
- * the room of two of 16 bits. */
-typedef struct {
-    fo_form form;
-    fo_dtype b_type;
-    ptrdiff_t m, n, k;
-    const float *a;
-    ptrdiff_t lda;
-    const float *b;
-    ptrdiff_t ldb, panel;
-    float *packed; /* FO_B_PACKING: scratch for a panel, k * nr floats */
-    const ptrdiff_t *table;
-    const fo_blockwise *bits; /* FO_BLOCKWISE */
-    ptrdiff_t first, column;
-    /* what is read after this product and may be far: so many floats are fetched ahead; NULL: the next panel may be */
-    const float *next;
-    ptrdiff_t next_floats;
-    /* sums start at start + sign * accum2, of rows of lds floats, instead of the bias; both may be NULL */
-    const float *start, *accum2;
-    float sign;
-    ptrdiff_t lds;
-    float *c;
-    ptrdiff_t ldc;
-    fo_epilogue ep;
-    /* FO_A_TABLE: so many steps from any multiple of it on stand side by side, a multiple of 4; 0: they may not */
-    ptrdiff_t run;
-    /* FO_COLUMNS: the distance of A's steps, where lda is 1, else 0; of the B of a row and the next one's, where n is 1
-     */
-    ptrdiff_t ak, bi;
-} fo_gemm_args;
 
 /* Products of a row x and weights where they lie (kernels/gemm/gemv_columns.h): for each of `vectors` vectors and lane
  * l < rows <= vl, sums[v*vl + l] = start[v*vl + l] + the sum of w[v*step + l*ldw + p] x[p] over p < k, in order. start
@@ -296,7 +233,8 @@ typedef struct {
 } fo_pool_strip;
 
 /* Every kernel: its name, of which the set has the function fo_NAME, what that takes, and where it is: EVERYWHERE, or
- * in sets of SHORT vectors; MAPS may be another set's. The struct, the declarations (kernels.h) and the tables (table.c)
+ * in sets of SHORT vectors; MAPS may be another set's. DOTS are compiled once more with the processor's dot
+ * products, where they are faster; NARROW rounds by its instruction where there is one. The struct, the declarations (kernels.h) and the tables (table.c)
  * are made of this list. */
 /* clang-format off */
 #define FO_EACH_KERNEL(X) \
@@ -359,19 +297,61 @@ typedef struct {
     /* to[p*nr + j] = column `column` + j of w at step p, for j < nr and p < k */ \
     X(unpack, (const fo_blockwise *w, ptrdiff_t k, ptrdiff_t column, float *to), EVERYWHERE) \
     /* folded[i] = w[i] * scale for i < n, 0 where that is denormal; folded may be w */ \
-    X(fold, (ptrdiff_t n, const float *w, double scale, float *folded), EVERYWHERE)
+    X(fold, (ptrdiff_t n, const float *w, double scale, float *folded), EVERYWHERE) \
+    /* bfloat16[i] = x[i] rounded for i < n */ \
+    X(narrow, (ptrdiff_t n, const float *x, uint16_t *y), NARROW) \
+    /* y = round(x / scale) + zero within int8, ^ flip */ \
+    X(quantize, (ptrdiff_t n, const float *x, float scale, int32_t zero, uint8_t flip, uint8_t *y), DOTS) \
+    /* y = scale * ((x ^ flip) - zero) */ \
+    X(dequantize, (ptrdiff_t n, const uint8_t *x, uint8_t flip, int32_t zero, float scale, float *y), DOTS) \
+    /* The least and the largest of n floats and 0; NaN where one is */ \
+    X(range, (ptrdiff_t n, const float *x, float range[2]), DOTS) \
+    X(flip, (ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y), DOTS) /* y = x ^ flip */ \
+    /* Groups of four bytes as the operands of two phases */ \
+    X(split, (ptrdiff_t groups, const uint8_t *x, uint8_t *y), DOTS) \
+    /* Sums of the rows of A, m of them, of int8 */ \
+    X(row_sums, (const fo_gemm_args *, int32_t *sums), DOTS) \
+    X(patches, (const fo_qpatches *, ptrdiff_t pixel, uint8_t *row), DOTS) \
+    X(qdepthwise, (const fo_qdepthwise_args *, ptrdiff_t image, ptrdiff_t h, ptrdiff_t end, ptrdiff_t c0, \
+                   ptrdiff_t c1), DOTS) \
+    /* Rows of channels, whose images begin at p.x and c and are x_step and c_step elements away from one another, with \
+     * scratch for `planes` of them; w: `block` bytes a channel, rows of the kernel in whole fours; ep of channels */ \
+    X(qdepthwise_planes, (const fo_qdepthwise_args *, ptrdiff_t c, ptrdiff_t count, ptrdiff_t h, ptrdiff_t end, \
+                          ptrdiff_t planes, uint8_t *scratch), DOTS) \
+    /* y[j*ldy + i] = x[i*ldx + j] of bytes */ \
+    X(transpose_8, (ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y, ptrdiff_t ldy), DOTS) \
+    X(qpair, (const fo_qpair *), DOTS) \
+    X(qmax, (ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y), DOTS) /* y = the larger of y and x ^ flip */ \
+    /* sums += x ^ flip; whole vectors of sums are there */ \
+    X(qadd, (ptrdiff_t n, const uint8_t *x, uint8_t flip, int32_t *sums), DOTS) \
+    /* y = round((sums - less) * scale) + zero within int8, ^ flip; whole vectors of bytes of sums are there */ \
+    X(qmean, (ptrdiff_t n, const int32_t *sums, int32_t less, float scale, int32_t zero, uint8_t flip, uint8_t *y), \
+      DOTS)
 /* clang-format on */
 
 typedef struct {
-    const char *name;
-    int vl, mr, nr;          /* lanes; rows and columns of the GEMM register tile */
+    const char *set, *name;  /* name: with the dot products that it has */
+    int vl, mr, nr;          /* lanes; rows and columns of the GEMM register tile of floats */
     bool vec_is_line;        /* simd/traits.h; products of shorter vectors take long in relation to memory */
     short group, group_of_3; /* vectors in a row of a group of recurrent weights, and where a unit has three gates */
+    short parts;             /* most groups of rows in a vector of a depthwise kernel of int8 */
+    bool is_signed;          /* kernels of int8 take int8, else uint8 */
+    const fo_product_kernel *products; /* the first one that fits runs; the last one has no `run` */
 #define FO_KERNEL_OF_SET(name, arguments, where) void(*name) arguments;
     FO_EACH_KERNEL(FO_KERNEL_OF_SET)
 #undef FO_KERNEL_OF_SET
 } fo_kernels;
 
-extern const fo_kernels fo_kernels_scalar, fo_kernels_avx2, fo_kernels_avx512, fo_kernels_neon;
+extern const fo_kernels fo_kernels_scalar, fo_kernels_avx2, fo_kernels_avx2vnni, fo_kernels_avx512,
+    fo_kernels_avx512vnni, fo_kernels_avx512bf16, fo_kernels_avx512amx, fo_kernels_neon, fo_kernels_neondot,
+    fo_kernels_neonbf16;
+
+/* The kernel of products of rows of type `a` (FO_U8: int8 of any sign) by weights of type `b` (FO_U8: in blocks), or
+ * NULL. */
+static inline const fo_product_kernel *fo_product_of(const fo_kernels *kn, fo_dtype a, fo_dtype b) {
+    for (const fo_product_kernel *p = kn->products; p->run; p++)
+        if ((p->product.a == a || (fo_size(a) == 1 && fo_size(p->product.a) == 1)) && p->product.b == b) return p;
+    return NULL;
+}
 
 #endif

@@ -9,13 +9,16 @@
 #include "../fusedops.h"
 #include "machine.h"
 
-/* A set, and its kernels of int8: `dots` where the processor has the dot product that they take, `bf16` where it has
- * that of bfloat16, too, and `tiles` where it also has tiles. */
+/* A set, and its tables with more: dot products of int8, those of bfloat16, and tiles. Each has all of those before it.
+ */
+enum { DOTS, BF16, TILES, EXTRAS };
 typedef struct {
     const fo_kernels *kernels;
     bool (*available)(void);
-    const fo_qkernels *qkn, *dots, *bf16, *tiles;
-    bool (*has_dots)(void), (*has_bf16)(void);
+    struct {
+        const fo_kernels *kernels;
+        bool (*available)(void);
+    } with[EXTRAS];
 } isa_entry;
 
 static bool always(void) { return true; }
@@ -27,11 +30,13 @@ static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_
 #ifndef FO_WITHOUT_AVX512
 #ifdef FO_EMULATED
 static bool has_avx512(void) { return has_avx2(); }
-#define AVX512_DOTS NULL, NULL, NULL, NULL, NULL
+#define AVX512_EXTRAS {{NULL, NULL}}
 #else
 static bool has_avx512vnni(void) { return __builtin_cpu_supports("avx512vnni"); }
-#define AVX512_DOTS \
-    &fo_qkernels_avx512vnni, &fo_qkernels_avx512bf16, &fo_qkernels_avx512amx, has_avx512vnni, fo_has_avx512_bf16
+#define AVX512_EXTRAS \
+    {{&fo_kernels_avx512vnni, has_avx512vnni}, \
+     {&fo_kernels_avx512bf16, fo_has_avx512_bf16}, \
+     {&fo_kernels_avx512amx, fo_has_amx}}
 static bool has_avx512(void) {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
 }
@@ -61,17 +66,17 @@ static bool has_bfmmla(void) {
 #endif
 
 static const isa_entry isas[] = {
-    {&fo_kernels_scalar, always, &fo_qkernels_scalar, NULL, NULL, NULL, NULL, NULL},
+    {.kernels = &fo_kernels_scalar, .available = always},
 #ifdef FO_SCALAR_ALONE
 #elif defined(__x86_64__)
-    {&fo_kernels_avx2, has_avx2, &fo_qkernels_avx2, &fo_qkernels_avx2vnni, NULL, NULL, fo_has_avx_vnni, NULL},
+    {.kernels = &fo_kernels_avx2, .available = has_avx2, .with = {{&fo_kernels_avx2vnni, fo_has_avx_vnni}}},
 #ifndef FO_WITHOUT_AVX512
-    {&fo_kernels_avx512, has_avx512, &fo_qkernels_avx512, AVX512_DOTS},
+    {.kernels = &fo_kernels_avx512, .available = has_avx512, .with = AVX512_EXTRAS},
 #endif
 #elif defined(__aarch64__)
-    /* a part of the architecture */
-    {&fo_kernels_neon, always, &fo_qkernels_neon, &fo_qkernels_neondot, &fo_qkernels_neonbf16, NULL, has_sdot,
-     has_bfmmla},
+    {.kernels = &fo_kernels_neon,
+     .available = always, /* a part of the architecture */
+     .with = {{&fo_kernels_neondot, has_sdot}, {&fo_kernels_neonbf16, has_bfmmla}}},
 #endif
 };
 enum { ISAS = sizeof isas / sizeof *isas };
@@ -79,12 +84,29 @@ enum { ISAS = sizeof isas / sizeof *isas };
 static atomic_int chosen = -1;
 
 int fo_isa_count(void) { return ISAS; }
-const char *fo_isa_name(int isa) { return isas[isa].kernels->name; }
+const char *fo_isa_name(int isa) { return isas[isa].kernels->set; }
 bool fo_isa_available(int isa) {
     const ptrdiff_t sets = fo_this_machine()->sets;
     return (!sets || isa < sets) && isas[isa].available();
 }
-void fo_set_isa(int isa) { atomic_store(&chosen, isa); }
+
+/* The table in use, or NULL where it has to be chosen again: every operation asks for it. */
+static _Atomic(const fo_kernels *) active;
+
+/* The best table of a set that this machine has. */
+static const fo_kernels *best_of(const isa_entry *set) {
+    const fo_machine *m = fo_this_machine();
+    const bool wanted[EXTRAS] = {[DOTS] = m->dot_product, [BF16] = m->bf16, [TILES] = m->tiles};
+    const fo_kernels *best = set->kernels;
+    for (int i = 0; i < EXTRAS && wanted[i] && set->with[i].kernels && set->with[i].available(); i++)
+        best = set->with[i].kernels;
+    return best;
+}
+
+void fo_set_isa(int isa) {
+    atomic_store(&chosen, isa);
+    atomic_store(&active, best_of(&isas[isa]));
+}
 
 int fo_get_isa(void) {
     int isa = atomic_load_explicit(&chosen, memory_order_relaxed);
@@ -94,14 +116,12 @@ int fo_get_isa(void) {
     return isa;
 }
 
-const fo_kernels *fo_active(void) { return isas[fo_get_isa()].kernels; }
+void fo_forget_kernels(void) { atomic_store(&active, NULL); }
 
-const fo_qkernels *fo_active_qkernels(void) {
-    const isa_entry *set = &isas[fo_get_isa()];
-    const fo_machine *m = fo_this_machine();
-    if (!set->dots || !m->dot_product || !set->has_dots()) return set->qkn;
-    if (!set->bf16 || !m->bf16 || !set->has_bf16()) return set->dots;
-    return set->tiles && m->tiles && fo_has_amx() ? set->tiles : set->bf16;
+const fo_kernels *fo_active(void) {
+    const fo_kernels *kn = atomic_load_explicit(&active, memory_order_relaxed);
+    if (!kn) atomic_store(&active, kn = best_of(&isas[fo_get_isa()]));
+    return kn;
 }
 
 bool fo_at_half_rate(const fo_kernels *kn) {
@@ -111,7 +131,7 @@ bool fo_at_half_rate(const fo_kernels *kn) {
 
 const fo_kernels *fo_half_width_kernels(void) {
     const int isa = fo_get_isa();
-    return isas[fo_at_half_rate(isas[isa].kernels) ? isa - 1 : isa].kernels;
+    return fo_at_half_rate(isas[isa].kernels) ? isas[isa - 1].kernels : fo_active();
 }
 
 const char *fo_compiler(void) {

@@ -2,11 +2,9 @@
 #ifndef FO_ISA_H
 #define FO_ISA_H
 
-#include "../kernels/qtable.h"
 #include "../kernels/table.h"
 
 const fo_kernels *fo_active(void);
-const fo_qkernels *fo_active_qkernels(void);
 
 /* Whether multiply-adds of these kernels take twice as long as of those with shorter vectors. */
 bool fo_at_half_rate(const fo_kernels *kn);

@@ -18,7 +18,7 @@ enum {
     FO_L3_PIECE = 4 << 20,   /* of the third level, which threads share: scratch does not grow beyond it */
 };
 
-/* ---- products (kernels/gemm, net/linear.c, net/matmul.c) ---- */
+/* ---- products (kernels/gemm, net/product.c, net/matmul.c) ---- */
 
 enum {
     /* 4 KB: what is at this distance shares a set of the first-level cache and has a page of its own */
@@ -221,29 +221,29 @@ enum { FO_AMX_STEPS = 9, FO_AMX_PANELS = 8, FO_AMX_B_BYTES = 512 << 10 };
  * run (Zen 5: AVX-512 and AVX2 with dot products of int8, AVX2 without): a product in int8 3.1 to 4.1 times as fast
  * with dot products and 0.9 to 1.3 without; a row of a patch 3 to 10 ns; a depthwise result 0.1 to 0.3 ns. With tiles
  * of bytes a product is 2 to 3.6 times as fast as with dot products (Sapphire Rapids). */
-typedef struct {
+typedef struct fo_product_costs {
     double start;           /* a call */
     double convert;         /* an element, between float32 and bytes */
     double step, weight;    /* a product; the least for a weight, which comes from a cache */
     double result, patch;   /* a result's rounding and bytes; a row of a window, which is copied */
     double depthwise, quad; /* a depthwise result; four taps of a column of its window */
     double curve;           /* of a depthwise result, an activation that is no clip, beyond what it takes in float32 */
-} fo_int8_costs;
-static const fo_int8_costs fo_costs_of_amx = {10000, 8, 0.1, 1.2, 6, 800, 2.3, 3.1, 150},
-                           fo_costs_of_vnni = {10000, 8, 0.25, 1.2, 6, 800, 2.3, 3.1, 150};
+} fo_product_costs;
+static const fo_product_costs fo_costs_of_amx = {10000, 8, 0.1, 1.2, 6, 800, 2.3, 3.1, 150},
+                              fo_costs_of_vnni = {10000, 8, 0.25, 1.2, 6, 800, 2.3, 3.1, 150};
 #ifdef __aarch64__
 /* Counted, not timed: vector instructions of the inner loops, for a multiply-add of float32 one. NEON's dot products
  * take as many as AVX2's: 0.25, and 1.3 instructions for each instead of 2; two rows of a 3x3 depthwise kernel 50
  * instead of 55. Without, products of 16 bytes take 9, those of 32 with AVX2 4.5. */
-static const fo_int8_costs fo_costs_of_multiply_add = {10000, 8, 2.2, 2.2, 16, 800, 0.2, 9, 75};
+static const fo_product_costs fo_costs_of_multiply_add = {10000, 8, 2.2, 2.2, 16, 800, 0.2, 9, 75};
 #else
-static const fo_int8_costs fo_costs_of_multiply_add = {10000, 8, 0.66, 1.4, 16, 800, 0.2, 5.2, 75};
+static const fo_product_costs fo_costs_of_multiply_add = {10000, 8, 0.66, 1.4, 16, 800, 0.2, 5.2, 75};
 #endif
 /* Products of bfloat16, the first five alone: with AVX512_BF16 two steps take as long as one of float32 (Zen 4: linear
  * 1.95, 1x1 1.7, 3x3 0.53 of Winograd's speed), and with BFMMLA, as counted, 54 instructions instead of 96; AMX, at
  * half the rate of int8, was not timed. */
-static const fo_int8_costs fo_costs_of_bf16_amx = {5000, 6, 0.2, 2, 4, 800, 0, 0, 0},
-                           fo_costs_of_bf16 = {5000, 6, 0.5, 2, 4, 800, 0, 0, 0};
+static const fo_product_costs fo_costs_of_bf16_amx = {5000, 6, 0.2, 2, 4, 800, 0, 0, 0},
+                              fo_costs_of_bf16 = {5000, 6, 0.5, 2, 4, 800, 0, 0, 0};
 /* In float32: the rows that a weight takes as long as; of a depthwise convolution an element of the image and a tap. */
 static const struct {
     double rows, input, tap;

@@ -38,7 +38,7 @@ static ptrdiff_t share_scratch(const attention_job *j, float *from, attention_sc
     x->scores = take(&at, j->height * j->lds);
     x->mask = take(&at, j->keys);
     x->q = take(&at, j->chunk * a->d + nr); /* a tile reads whole vectors */
-    if (j->qkn) {
+    if (j->rounded) {
         x->row = take(&at, max_(a->d, a->dv));
         x->rows = take(&at, fo_attention_rows_room(j));
         x->zeros = take(&at, fo_attention_zeros_room(j));
@@ -84,12 +84,12 @@ static void load_queries(const attention_job *j, const attention_place *p, ptrdi
     float *to = x->q;
     for (ptrdiff_t r = first; r < first + rows; r++, to += a->d) {
         const float *from = p->q + r % j->group * a->qh + r / j->group * a->qt;
-        float *q = j->qkn ? x->row : to;
+        float *q = j->rounded ? x->row : to;
         if (a->qd == 1)
             for (ptrdiff_t i = 0; i < a->d; i++) q[i] = a->scale * from[i];
         else
             for (ptrdiff_t i = 0; i < a->d; i++) q[i] = a->scale * from[i * a->qd];
-        if (j->qkn) fo_round(j->qkn, a->d, q, to, 0, a->d);
+        if (j->rounded) fo_round(j->rounded, a->d, q, to, 0, a->d);
     }
 }
 
@@ -114,10 +114,10 @@ static void pack_keys(const attention_job *j, const attention_place *p, const ke
         fo_pack_panel(j->kn, min_(nr, n - i), a->d, k + i * a->ks, a->kd, a->ks, x->k + i * a->d);
     for (ptrdiff_t i = 0; i < a->dv; i += nr)
         fo_pack_panel(j->kn, min_(nr, a->dv - i), n, v + i * a->vd, a->vs, a->vd, x->v + i * n);
-    if (!j->qkn) return;
+    if (!j->rounded) return;
     const ptrdiff_t of_keys = round_up(n, nr) * a->d, of_values = round_up(a->dv, nr) * n;
-    fo_round(j->qkn, of_keys, x->k, x->k, 0, of_keys);
-    fo_round(j->qkn, of_values, x->v, x->v, 0, of_values);
+    fo_round(j->rounded, of_keys, x->k, x->k, 0, of_keys);
+    fo_round(j->rounded, of_values, x->v, x->v, 0, of_values);
 }
 
 static void multiply_scores(const attention_job *j, const attention_place *p, const attention_scratch *x,
@@ -158,8 +158,8 @@ static void multiply_values(const attention_job *j, const attention_place *p, co
                       .c = b->to.values,
                       .ldc = b->to.ld};
     if (j->in_place) g.n = whole, g.b = p->v + keys->at * a->vs, g.ldb = a->vs, g.panel = nr;
-    for (ptrdiff_t r = 0; j->qkn && r < b->rows; r++)
-        fo_round(j->qkn, b->n, x->scores + r * j->lds, x->scores + r * j->lds, 0, b->n);
+    for (ptrdiff_t r = 0; j->rounded && r < b->rows; r++)
+        fo_round(j->rounded, b->n, x->scores + r * j->lds, x->scores + r * j->lds, 0, b->n);
     j->kn->gemm(&g);
     if (!j->in_place || whole == a->dv) return;
     g.form = FO_B_PACKING, g.n = a->dv - whole, g.b += whole, g.c += whole, g.packed = x->v;
@@ -339,7 +339,7 @@ static bool by_blocks(const attention_job *j, ptrdiff_t products, int threads) {
 fo_status fo_attention(const fo_attention_args *a) {
     attention_job j = {.a = a,
                        .kn = fo_active(),
-                       .qkn = a->bfloat16 ? fo_active_qkernels() : NULL,
+                       .rounded = a->bfloat16 ? fo_product_of(fo_active(), FO_BF16, FO_BF16) : NULL,
                        .group = a->heads / max_(a->kv_heads, 1)};
     const ptrdiff_t products = fo_points(&a->rows, a->rows.nd) * a->kv_heads;
     j.rows = j.group * a->t;
@@ -349,7 +349,7 @@ fo_status fo_attention(const fo_attention_args *a) {
     float *end = nowhere;
     j.height = div_up(j.rows, div_up(j.rows, fo_attention_cut.height));
     j.keys = keys_of_block(a), j.lds = fo_leading(j.kn, j.keys), j.ldv = fo_leading(j.kn, a->dv);
-    j.in_place = !j.qkn && j.rows == 1 && a->kd == 1 && a->vd == 1;
+    j.in_place = !j.rounded && j.rows == 1 && a->kd == 1 && a->vd == 1;
     j.blocks = most_blocks(&j);
     cut_rows(&j, products, threads);
     take_attended(&j, &end, 1), j.partial = end - nowhere;

@@ -11,17 +11,17 @@
 #include "attention_job.h"
 
 static ptrdiff_t columns_from(const attention_job *j, ptrdiff_t left) {
-    return fo_qpanel(left, j->qkn->vl, j->qkn->nr);
+    return fo_panel_columns(left, j->kn->vl, j->rounded->nr);
 }
 
-static ptrdiff_t padded(const attention_job *j, ptrdiff_t keys) { return round_up(keys, 2 * j->qkn->vl); }
+static ptrdiff_t padded(const attention_job *j, ptrdiff_t keys) { return round_up(keys, 2 * j->kn->vl); }
 
 ptrdiff_t fo_attention_rows_room(const attention_job *j) {
-    const ptrdiff_t of_keys = j->qkn->nr * div_up(j->a->d, 2), of_weights = j->height * padded(j, j->keys) / 2;
-    return max_(max_(of_keys, of_weights), round_up(j->a->dv, j->qkn->nr));
+    const ptrdiff_t of_keys = j->rounded->nr * div_up(j->a->d, 2), of_weights = j->height * padded(j, j->keys) / 2;
+    return max_(max_(of_keys, of_weights), round_up(j->a->dv, j->rounded->nr));
 }
 
-ptrdiff_t fo_attention_zeros_room(const attention_job *j) { return max_(j->keys, j->a->dv) + j->qkn->nr; }
+ptrdiff_t fo_attention_zeros_room(const attention_job *j) { return max_(j->keys, j->a->dv) + j->rounded->nr; }
 
 /* A row of n elements `step` apart, rounded. */
 static void round_row(const attention_job *j, const attention_scratch *x, ptrdiff_t n, const float *from,
@@ -30,7 +30,7 @@ static void round_row(const attention_job *j, const attention_scratch *x, ptrdif
         for (ptrdiff_t i = 0; i < n; i++) x->row[i] = from[i * step];
         from = x->row;
     }
-    fo_round(j->qkn, n, from, to, 0, n);
+    fo_round(j->rounded, n, from, to, 0, n);
 }
 
 static void pack_keys(const attention_job *j, const float *k, ptrdiff_t n, const attention_scratch *x) {
@@ -77,28 +77,47 @@ void fo_attention_pack_narrow(const attention_job *j, const attention_place *p, 
     pack_values(j, p->v + keys->at * j->a->vs, keys->packed, x);
 }
 
+/* A product by one panel. */
+static void multiply(const attention_job *j, const attention_scratch *x, fo_gemm_args g) {
+    g.segments = g.lines = 1, g.ep.bias = x->zeros;
+    j->rounded->run(&g);
+}
+
 void fo_attention_narrow_scores(const attention_job *j, const attention_scratch *x, const float *q, ptrdiff_t rows,
                                 ptrdiff_t n, const key_block *keys) {
     const ptrdiff_t d = j->a->d, groups = div_up(d, 2);
-    const fo_rounded_rows of_q = {(char *)q, d * (ptrdiff_t)sizeof(float)};
     for (ptrdiff_t i = 0, columns; i < n; i += columns) {
         columns = columns_from(j, keys->packed - i);
-        fo_rounded_gemm(j->qkn, rows, columns, d, of_q, x->k + i * groups, x->zeros, x->scores + i, j->lds);
+        multiply(j, x,
+                 (fo_gemm_args){.m = rows,
+                                .n = columns,
+                                .k = groups,
+                                .a = q,
+                                .lda = d * (ptrdiff_t)sizeof(float),
+                                .b = x->k + i * groups,
+                                .c = x->scores + i,
+                                .ldc = j->lds});
     }
 }
 
 void fo_attention_narrow_values(const attention_job *j, const attention_scratch *x, ptrdiff_t rows, ptrdiff_t n,
                                 const key_block *keys, const fo_attended *to) {
     const ptrdiff_t dv = j->a->dv, steps = padded(j, n);
-    const fo_rounded_rows weights = {(char *)x->rows, steps * (ptrdiff_t)sizeof(uint16_t)};
     for (ptrdiff_t r = 0; r < rows; r++) {
-        uint16_t *row = (uint16_t *)(weights.at + r * weights.ld);
-        fo_round(j->qkn, steps, x->scores + r * j->lds, row, 0, n);
+        uint16_t *row = (uint16_t *)x->rows + r * steps;
+        fo_round(j->rounded, steps, x->scores + r * j->lds, row, 0, n);
         memset(row + n, 0, (size_t)(steps - n) * sizeof *row);
     }
     for (ptrdiff_t i = 0, columns; i < dv; i += columns) {
         columns = columns_from(j, dv - i);
-        const uint16_t *panel = (const uint16_t *)x->v + i * padded(j, keys->packed);
-        fo_rounded_gemm(j->qkn, rows, columns, steps, weights, panel, x->zeros, to->values + i, to->ld);
+        multiply(j, x,
+                 (fo_gemm_args){.m = rows,
+                                .n = columns,
+                                .k = steps / 2,
+                                .a = x->rows,
+                                .lda = steps * (ptrdiff_t)sizeof(uint16_t),
+                                .b = x->v + i * (padded(j, keys->packed) / 2),
+                                .c = to->values + i,
+                                .ldc = to->ld});
     }
 }

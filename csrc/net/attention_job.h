@@ -3,7 +3,7 @@
 #define FO_NET_ATTENTION_JOB_H
 
 #include "axes.h"
-#include "rounded_product.h"
+#include "product.h"
 
 typedef struct {
     const fo_attention_args *a;
@@ -12,7 +12,7 @@ typedef struct {
     ptrdiff_t keys, blocks, lds, ldv;
     ptrdiff_t each, partial; /* floats of a thread, of a block's results where blocks are tasks */
     bool in_place;
-    const fo_qkernels *qkn; /* of products of bfloat16; NULL: of float32 */
+    const fo_product_kernel *rounded; /* of products of bfloat16; NULL: of float32 */
     float *scratch, *partials;
 } attention_job;
 
@@ -37,7 +37,7 @@ typedef struct {
 
 /* Of bfloat16, where the processor multiplies it: whether it does; floats of a thread's rows and zeros; a block's keys
  * and values as panels; scores, and values of weights, of `rows` rows for n keys of the block. */
-static inline bool fo_attention_is_narrow(const attention_job *j) { return j->qkn && j->qkn->gemm_bf16; }
+static inline bool fo_attention_is_narrow(const attention_job *j) { return j->rounded && j->rounded->reads == FO_BF16; }
 ptrdiff_t fo_attention_rows_room(const attention_job *j);
 ptrdiff_t fo_attention_zeros_room(const attention_job *j);
 void fo_attention_pack_narrow(const attention_job *j, const attention_place *p, const key_block *keys,

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "axes.h"
-#include "../kernels/qtable.h"
 
 enum { TILE = FO_PAGE_FLOATS / 8 };
 
@@ -11,7 +10,6 @@ enum { TILE = FO_PAGE_FLOATS / 8 };
 typedef struct {
     const fo_axes *axes;
     const fo_kernels *kn;
-    const fo_qkernels *qkn;
     ptrdiff_t size; /* of an element; strides are in elements */
     char *y;
     const char *x;
@@ -42,7 +40,7 @@ static void copy_rows(const copy_job *job, ptrdiff_t m, char *y, const char *x) 
     const ptrdiff_t ldy = job->row < 0 ? 0 : job->axes->stride[0][job->row];
     const ptrdiff_t ldx = job->row < 0 ? 0 : job->axes->stride[1][job->row];
     if (job->transposes && job->size == 1) {
-        job->qkn->transpose(n, m, (const uint8_t *)x, sx, (uint8_t *)y, ldy);
+        job->kn->transpose_8(n, m, (const uint8_t *)x, sx, (uint8_t *)y, ldy);
         return;
     }
     if (job->transposes) { /* by tiles, whose lines are on few pages: a piece of each line of x, all of m */
@@ -94,7 +92,6 @@ fo_status fo_strided_copy(const fo_copy_args *args) {
     const fo_axes *a = &args->axes;
     copy_job job = {.axes = a,
                     .kn = fo_active(),
-                    .qkn = fo_active_qkernels(),
                     .size = args->size ? args->size : (ptrdiff_t)sizeof(float),
                     .y = args->y,
                     .x = args->x,

@@ -57,11 +57,7 @@ static fo_status run_conv_transpose(const fo_conv_transpose_args *a) {
 }
 
 static fo_status run_linear(const fo_linear_args *a) {
-    return fo_linear_run(a->plan, a->m, a->x, a->ldx, a->residual, a->ldr, a->y, a->ldy);
-}
-
-static fo_status run_qlinear(const fo_qlinear_args *a) {
-    return fo_qlinear_run(a->plan, a->types, a->m, a->x, a->ldx, a->residual, a->ldr, a->y, a->ldy);
+    return fo_linear_run(a->plan, a->types, a->m, a->x, a->ldx, a->residual, a->ldr, a->y, a->ldy);
 }
 
 static fo_status run_pointwise(const fo_pointwise_args *a) {

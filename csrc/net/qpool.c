@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "axes.h"
-#include "qgemm.h"
+#include "product.h"
 
 static uint8_t flip_of(fo_dtype type) { return type == FO_S8 ? 0x80 : 0; }
 static int32_t zero_of(fo_dtype type, fo_quantization q) { return q.zero_point + (type == FO_S8 ? 128 : 0); }
@@ -62,7 +62,7 @@ static void pair_piece(void *context, ptrdiff_t task, int thread) {
     p.n = place_of(job, task, offset);
     p.y = (uint8_t *)a->y + offset[0], p.a = (const uint8_t *)a->a + offset[1], p.b = (const uint8_t *)a->b + offset[2];
     p.b_first = (*p.b ^ p.b_flip) - p.b_zero;
-    fo_active_qkernels()->pair(&p);
+    fo_active()->qpair(&p);
 }
 
 fo_status fo_qbinary(const fo_qbinary_args *a) {
@@ -90,7 +90,7 @@ fo_status fo_qbinary(const fo_qbinary_args *a) {
 
 typedef struct {
     const fo_qpool_args *a;
-    const fo_qkernels *kn;
+    const fo_kernels *kn;
     uint8_t *memory; /* of each thread */
     ptrdiff_t bytes;
 } qpool_job;
@@ -109,11 +109,11 @@ static void largest_row(const qpool_job *job, ptrdiff_t n, ptrdiff_t h, uint8_t 
     memset(row, 0, (size_t)job->bytes);
     for (ptrdiff_t i = 0, u = h * p->sh - p->top; i < p->kh; i++, u += p->dh)
         for (ptrdiff_t w = 0, dense = p->x.sw == p->c; u >= 0 && u < p->ih && w < (dense ? 1 : p->iw); w++)
-            job->kn->max(dense ? p->iw * p->c : p->c, row_at(a, n, u) + w * p->x.sw, flip, row + (p->left + w) * p->c);
+            job->kn->qmax(dense ? p->iw * p->c : p->c, row_at(a, n, u) + w * p->x.sw, flip, row + (p->left + w) * p->c);
     for (ptrdiff_t w = 0; w < p->ow; w++, y += p->y.sw) {
         memcpy(pixel, row + w * p->sw * p->c, (size_t)p->c);
-        for (ptrdiff_t j = 1; j < p->kw; j++) job->kn->max(p->c, row + (w * p->sw + j * p->dw) * p->c, 0, pixel);
-        job->kn->copy(p->c, pixel, flip, y);
+        for (ptrdiff_t j = 1; j < p->kw; j++) job->kn->qmax(p->c, row + (w * p->sw + j * p->dw) * p->c, 0, pixel);
+        job->kn->flip(p->c, pixel, flip, y);
     }
 }
 
@@ -135,9 +135,9 @@ static void mean_row(const qpool_job *job, ptrdiff_t n, ptrdiff_t h, uint8_t *y,
         memset(sums, 0, (size_t)job->bytes);
         for (ptrdiff_t i = 0, u = top; i < p->kh; i++, u += p->dh)
             for (ptrdiff_t j = 0, v = left; u >= 0 && u < p->ih && j < p->kw; j++, v += p->dw)
-                if (v >= 0 && v < p->iw) job->kn->add(p->c, row_at(a, n, u) + v * p->x.sw, flip_of(a->tx), sums);
-        job->kn->mean(p->c, sums, (int32_t)points * zero_of(a->tx, a->qx), (float)(scale / max_(counted, 1)),
-                      zero_of(a->ty, a->qy), flip_of(a->ty), y);
+                if (v >= 0 && v < p->iw) job->kn->qadd(p->c, row_at(a, n, u) + v * p->x.sw, flip_of(a->tx), sums);
+        job->kn->qmean(p->c, sums, (int32_t)points * zero_of(a->tx, a->qx), (float)(scale / max_(counted, 1)),
+                       zero_of(a->ty, a->qy), flip_of(a->ty), y);
     }
 }
 
@@ -154,7 +154,7 @@ static void qpool_row(void *context, ptrdiff_t task, int thread) {
 
 fo_status fo_qpool(const fo_qpool_args *a) {
     const fo_pool_args *p = &a->pool;
-    qpool_job job = {.a = a, .kn = fo_active_qkernels()};
+    qpool_job job = {.a = a, .kn = fo_active()};
     const ptrdiff_t width = max_(p->left + p->iw, (p->ow - 1) * p->sw + (p->kw - 1) * p->dw + 1);
     const int threads = fo_threads_for(0.05 * (double)(p->n * p->oh * p->ow * p->c * p->kh * p->kw));
     job.bytes = p->kind == FO_POOL_MAX ? round_up(width * p->c, 64) + round_up(p->c, 64) : 4 * round_up(p->c, 64);

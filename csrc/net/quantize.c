@@ -2,11 +2,11 @@
 #include <float.h>
 #include <math.h>
 
-#include "qgemm.h"
+#include "product.h"
 #include "../pack.h"
 
 typedef struct {
-    const fo_qkernels *kn;
+    const fo_kernels *kn;
     ptrdiff_t n, piece, pieces; /* elements of a row and of a piece; pieces of a row */
     const void *x;
     void *y;
@@ -31,7 +31,7 @@ static void convert_piece(void *context, ptrdiff_t task, int thread) {
 
 static void convert(ptrdiff_t rows, conversion c) {
     if (!rows || !c.n) return;
-    c.kn = fo_active_qkernels();
+    c.kn = fo_active();
     c.piece = min_(c.n, FO_COPY_BYTES / (ptrdiff_t)sizeof(float)), c.pieces = div_up(c.n, c.piece);
     fo_parallel_for(rows * c.pieces, fo_threads_for(0.1 * (double)(rows * c.n)), convert_piece, &c);
 }
@@ -64,14 +64,14 @@ static fo_qrange steps_of(const float range[2]) {
                        any ? (int32_t)fmin(rint(-range[0] / step), 255) : 0};
 }
 
-fo_qrange fo_qrange_of(const fo_qkernels *kn, ptrdiff_t n, const float *x) {
+fo_qrange fo_qrange_of(const fo_kernels *kn, ptrdiff_t n, const float *x) {
     float range[2];
     kn->range(n, x, range);
     return steps_of(range);
 }
 
 typedef struct {
-    const fo_qkernels *kn;
+    const fo_kernels *kn;
     ptrdiff_t m, n, ldx, rows; /* rows of a task */
     const float *x;
     float *ranges; /* two for each task */
@@ -93,7 +93,7 @@ static void range_of_rows(void *context, ptrdiff_t task, int thread) {
     }
 }
 
-static bool range_of(const fo_qkernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float all[2]) {
+static bool range_of(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float all[2]) {
     ranging r = {.kn = kn, .m = m, .n = n, .ldx = ldx, .rows = max_(1, FO_COPY_BYTES / 4 / max_(n, 1)), .x = x};
     const ptrdiff_t tasks = div_up(m, r.rows);
     r.ranges = fo_arena_take((size_t)(2 * tasks + 1) * sizeof(float));
@@ -104,7 +104,7 @@ static bool range_of(const fo_qkernels *kn, ptrdiff_t m, ptrdiff_t n, const floa
     return true;
 }
 
-bool fo_qrange_of_rows(const fo_qkernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx,
+bool fo_qrange_of_rows(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx,
                        fo_qrange *range) {
     float all[2] = {0, 0};
     if (!range_of(kn, m, n, x, ldx, all)) return false;
@@ -114,7 +114,7 @@ bool fo_qrange_of_rows(const fo_qkernels *kn, ptrdiff_t m, ptrdiff_t n, const fl
 
 /* Floats to bytes by one range of all, in pieces; and back to floats where there are no bytes to write. */
 typedef struct {
-    const fo_qkernels *kn;
+    const fo_kernels *kn;
     ptrdiff_t n, piece;
     const float *x;
     uint8_t *bytes;
@@ -135,12 +135,12 @@ static void requantize_piece(void *context, ptrdiff_t task, int thread) {
 }
 
 static void requantize_by(fo_qrange range, requantizing *r) {
-    r->kn = fo_active_qkernels(), r->piece = FO_COPY_BYTES / 4, r->range = range;
+    r->kn = fo_active(), r->piece = FO_COPY_BYTES / 4, r->range = range;
     fo_parallel_for(div_up(r->n, r->piece), fo_threads_for(0.2 * (double)r->n), requantize_piece, r);
 }
 
 static bool requantize(requantizing *r) {
-    const fo_qkernels *kn = fo_active_qkernels();
+    const fo_kernels *kn = fo_active();
     const ptrdiff_t piece = FO_COPY_BYTES / 4, whole = r->n / piece;
     float all[2] = {0, 0}, rest[2];
     if (!range_of(kn, whole, piece, r->x, piece, all)) return false;

@@ -150,11 +150,11 @@ void fo_cell_free(fo_cell *cell) {
         fo_free(cell->stage[i].wx);
         fo_free(cell->stage[i].wh);
         fo_free(cell->stage[i].bias);
-        fo_rounded_weights_free(&cell->stage[i].x);
-        fo_rounded_weights_free(&cell->stage[i].h);
+        fo_product_free(&cell->stage[i].x);
+        fo_product_free(&cell->stage[i].h);
     }
-    fo_rounded_weights_free(&cell->hr);
-    fo_qlinear_free(cell->of_x), fo_qlinear_free(cell->of_h);
+    fo_product_free(&cell->hr);
+    fo_linear_free(cell->of_x), fo_linear_free(cell->of_h);
     fo_free(cell->bias_n);
     fo_free(cell->peephole);
     fo_free(cell->w_hr);
@@ -176,14 +176,14 @@ static void run_cell(void *context, int member, int members) {
 
 /* Lets x and h be rounded rows from `at` on, and results between behind them. */
 static void round_operands(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io, char *at, fo_cell_rows *rows) {
-    const fo_qkernels *qkn = fo_cell_rounding(cell);
+    const fo_product_kernel *kernel = fo_cell_kernel(cell);
     const ptrdiff_t inputs = cell->s.inputs, outputs = cell->s.outputs;
-    *rows = (fo_cell_rows){.x = {at, fo_rounded_bytes(qkn, inputs)}};
-    rows->h = (fo_rounded_rows){at + batch * rows->x.ld, fo_rounded_bytes(qkn, outputs)};
-    rows->between = (fo_rounded_rows){rows->h.at + batch * rows->h.ld, fo_rounded_bytes(qkn, cell->s.hidden)};
+    *rows = (fo_cell_rows){.x = {at, fo_row_distance(kernel, inputs)}};
+    rows->h = (fo_rounded_rows){at + batch * rows->x.ld, fo_row_distance(kernel, outputs)};
+    rows->between = (fo_rounded_rows){rows->h.at + batch * rows->h.ld, fo_row_distance(kernel, cell->s.hidden)};
     for (ptrdiff_t i = 0; i < batch; i++) {
-        fo_round(qkn, inputs, io->x + i * io->ldx, rows->x.at + i * rows->x.ld, 0, inputs);
-        fo_round(qkn, outputs, io->h + i * io->ldh, rows->h.at + i * rows->h.ld, 0, outputs);
+        fo_round(kernel, inputs, io->x + i * io->ldx, rows->x.at + i * rows->x.ld, 0, inputs);
+        fo_round(kernel, outputs, io->h + i * io->ldh, rows->h.at + i * rows->h.ld, 0, outputs);
     }
 }
 

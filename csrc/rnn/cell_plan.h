@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "../net/rounded_product.h"
+#include "../net/product.h"
 #include "../machine/machine.h"
 #include "../machine/tune.h"
 #include "../pack.h"
@@ -16,7 +16,7 @@ typedef struct {
     ptrdiff_t lds;     /* distance of two rows of x parts made before */
     void *wx, *wh;     /* packed as kernels/rnn.h has them */
     float *bias;
-    fo_rounded_weights x, h;      /* in their place, of bfloat16 */
+    fo_linear x, h;               /* in their place, of bfloat16 */
     const float *lent_x, *lent_h; /* in their place, the caller's: the rows of the stage's first gate on */
 } step_stage;
 
@@ -31,8 +31,8 @@ struct fo_cell {
     float *bias_n, *peephole;
     bool projects;
     void *w_hr;
-    fo_rounded_weights hr;   /* in its place, of bfloat16 */
-    fo_qlinear *of_x, *of_h; /* products by int8 weights, columns as kernels/rnn.h has them; else NULL */
+    fo_linear hr;           /* in its place, of bfloat16 */
+    fo_linear *of_x, *of_h; /* products by int8 weights, columns as kernels/rnn.h has them; else NULL */
 };
 
 /* ---- one step -------------------------------------------------------------------------------------------------- */
@@ -42,6 +42,12 @@ typedef struct {
     fo_barrier *barrier;
     int member, members;
 } team_place;
+
+/* Rows of operands: where they are, and the bytes from one to the next. */
+typedef struct {
+    char *at;
+    ptrdiff_t ld;
+} fo_rounded_rows;
 
 /* Rounded rows of a cell of bfloat16: x, where its sums were not made before, h, and where each member rounds what it
  * made of h' (or nowhere) and of the results between two products. */
@@ -63,8 +69,16 @@ typedef struct {
     fo_cell_rows rounded;
 } step_job;
 
-/* What rounds the operands of a cell of bfloat16. */
-static inline const fo_qkernels *fo_cell_rounding(const fo_cell *cell) { return cell->stage[0].h.narrow.kn; }
+/* The kernel of the products of a cell of bfloat16, which reads their rounded operands. */
+static inline const fo_product_kernel *fo_cell_kernel(const fo_cell *cell) { return cell->stage[0].h.kernel; }
+/* Columns from which such a product may start are multiples of this. */
+static inline ptrdiff_t fo_rounded_panel(const fo_kernels *kn) { return 4 * kn->vl; }
+/* Columns j .. j + n - 1 of a product of m such rows. */
+static inline void fo_cell_multiply(const fo_linear *w, ptrdiff_t m, fo_rounded_rows a, ptrdiff_t j, ptrdiff_t n,
+                                    float *c, ptrdiff_t ldc) {
+    fo_product_columns(w, m, a.at, a.ld, j, n, c, ldc);
+}
+
 /* Zeros for `count` elements; sets *failed where memory is short. */
 static inline void *fo_cell_zeros(ptrdiff_t count, size_t each, bool *failed) {
     void *p = fo_alloc((size_t)count * each);

@@ -113,7 +113,7 @@ ptrdiff_t fo_cell_between(const fo_cell *cell, ptrdiff_t m) {
 }
 
 double fo_cell_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads) {
-    const bool narrow = cell->type == FO_BF16 && fo_cell_rounding(cell)->gemm_bf16;
+    const bool narrow = cell->type == FO_BF16 && fo_cell_kernel(cell)->reads == FO_BF16;
     const fo_machine *machine = fo_this_machine();
     const fo_cell_shape *s = &cell->s;
     const int gates = s->kind == FO_RNN ? 1 : s->kind == FO_GRU ? 3 : 4;

@@ -3,7 +3,7 @@
  *   sums[t] = w_ih x[t] + bias      of all steps at once, x quantised by the range of all
  *   start   = w_hh h + sums[t]      h quantised by the range of all rows; then the gates of kn->step
  *
- * Products are those of net/qgemm.h, their columns gates of blocks of units (kernels/rnn.h).
+ * Products are those of net/product.h, their columns gates of blocks of units (kernels/rnn.h).
  */
 #include "dynamic_cell.h"
 
@@ -28,18 +28,18 @@ static void interleave(const fo_cell *cell, interleaved *to, const int8_t *w, co
     }
 }
 
-static fo_qlinear *product_of(const fo_cell *cell, ptrdiff_t k, const int8_t *w, const float *scale, const int8_t *zero,
-                              const float *b_ih, const float *b_hh) {
+static fo_linear *product_of(const fo_cell *cell, ptrdiff_t k, const int8_t *w, const float *scale, const int8_t *zero,
+                             const float *b_ih, const float *b_hh) {
     bool failed = false;
     interleaved to = {.n = cell->stage[0].columns, .k = k};
     to.w = fo_cell_zeros(max_(to.n * k, 1), 1, &failed), to.zero = fo_cell_zeros(to.n, 1, &failed);
     to.scale = fo_cell_zeros(to.n, sizeof(float), &failed), to.bias = fo_cell_zeros(to.n, sizeof(float), &failed);
-    fo_qlinear *plan = NULL;
+    fo_linear *plan = NULL;
     if (!failed) {
         interleave(cell, &to, w, scale, zero, b_ih, b_hh);
         const fo_quantized q = {
             .w_scale = to.scale, .w_zero = zero ? to.zero : NULL, .bias = b_ih || b_hh ? to.bias : NULL, .whole = true};
-        plan = fo_qlinear_create(to.n, k, to.w, k, 1, &q);
+        plan = fo_linear_create_int8(to.n, k, to.w, k, 1, &q);
     }
     fo_free(to.w), fo_free(to.zero), fo_free(to.scale), fo_free(to.bias);
     return plan;
@@ -62,7 +62,7 @@ static const fo_types FLOATS = {FO_F32, FO_F32, FO_F32};
 /* A step whose x part is in `sums`, rows of columns; start: room for as many. */
 static fo_status step(const fo_cell *cell, step_job *job, const float *sums, float *start) {
     const ptrdiff_t n = cell->stage[0].columns;
-    const fo_status status = fo_qlinear_run(cell->of_h, FLOATS, job->m, job->io.h, job->io.ldh, sums, n, start, n);
+    const fo_status status = fo_linear_run(cell->of_h, FLOATS, job->m, job->io.h, job->io.ldh, sums, n, start, n);
     job->sums[0] = start;
     if (status == FO_OK) fo_cell_step(cell, job, &(team_place){.members = 1});
     return status;
@@ -73,7 +73,7 @@ fo_status fo_dynamic_step(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io
     float *sums = fo_arena_take((size_t)(2 * all) * sizeof(float));
     if (!sums) return FO_NO_MEMORY;
     step_job job = {.io = *io, .m = batch};
-    fo_status status = fo_qlinear_run(cell->of_x, FLOATS, batch, io->x, io->ldx, NULL, 0, sums, cell->stage[0].columns);
+    fo_status status = fo_linear_run(cell->of_x, FLOATS, batch, io->x, io->ldx, NULL, 0, sums, cell->stage[0].columns);
     if (status == FO_OK) status = step(cell, &job, sums, sums + all);
     fo_arena_release(sums);
     return status;
@@ -111,7 +111,7 @@ static fo_status input_sums(const dynamic_direction *d) {
             memcpy(d->x + i * inputs, x + i / s->batch * s->xt + i % s->batch * s->xb, (size_t)inputs * sizeof *x);
         x = d->x, ldx = inputs;
     }
-    return fo_qlinear_run(d->cell->of_x, FLOATS, rows, x, ldx, NULL, 0, d->sums, d->cell->stage[0].columns);
+    return fo_linear_run(d->cell->of_x, FLOATS, rows, x, ldx, NULL, 0, d->sums, d->cell->stage[0].columns);
 }
 
 /* Step t of each row that has one, which is another of x for each where their lengths differ. */

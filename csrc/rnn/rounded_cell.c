@@ -3,6 +3,8 @@
  * cache. Each member of a team rounds what it makes of h', for the next step of all. */
 #include "rounded_cell.h"
 
+static const fo_activation NO_ACTIVATION;
+
 /* The stage's columns of rows of `each` bytes a unit, gate by gate; of zeros where `from` is NULL. */
 static void *interleaved(const fo_cell *cell, const step_stage *stage, const void *from, size_t each) {
     const ptrdiff_t vl = cell->kn->vl, hidden = cell->s.hidden;
@@ -18,11 +20,12 @@ static void *interleaved(const fo_cell *cell, const step_stage *stage, const voi
 
 /* Weights of the stage, k to a row, whose first row is w's number `first`. */
 static bool make(const fo_cell *cell, const step_stage *stage, const fo_weights *w, ptrdiff_t first, ptrdiff_t k,
-                 const float *bias, fo_rounded_weights *to) {
+                 const float *bias, fo_linear *to) {
     const fo_weights part = {(const char *)w->data + first * k * fo_size(w->type), w->type};
     uint16_t *rounded = fo_bf16_weights(stage->gates * cell->s.hidden, k, &part, k, 1, NULL);
     uint16_t *columns = rounded ? interleaved(cell, stage, rounded, (size_t)k * sizeof *rounded) : NULL;
-    const bool made = columns && fo_rounded_weights_make(to, stage->columns, k, columns, bias);
+    const bool made = columns && fo_product_make(to, FO_BF16, 1, stage->columns, k, &(fo_weights){columns, FO_BF16}, k,
+                                                 1, bias, &NO_ACTIVATION);
     fo_free(rounded);
     fo_free(columns);
     return made;
@@ -43,7 +46,8 @@ bool fo_cell_rounded_weights(const fo_cell *cell, const fo_cell_weights *from, i
 bool fo_cell_rounded_projection(fo_cell *cell, const fo_weights *w_hr) {
     const ptrdiff_t outputs = cell->s.outputs, hidden = cell->s.hidden;
     uint16_t *rounded = fo_bf16_weights(outputs, hidden, w_hr, hidden, 1, NULL);
-    const bool made = rounded && fo_rounded_weights_make(&cell->hr, outputs, hidden, rounded, NULL);
+    const bool made = rounded && fo_product_make(&cell->hr, FO_BF16, 1, outputs, hidden,
+                                                 &(fo_weights){rounded, FO_BF16}, hidden, 1, NULL, &NO_ACTIVATION);
     fo_free(rounded);
     return made;
 }
@@ -52,7 +56,7 @@ bool fo_cell_rounded_projection(fo_cell *cell, const fo_weights *w_hr) {
 static void round_results(const fo_cell *cell, ptrdiff_t m, ptrdiff_t k, const float *from, ptrdiff_t ld,
                           fo_rounded_rows to, ptrdiff_t first, ptrdiff_t n) {
     for (ptrdiff_t i = 0; to.at && i < m; i++)
-        fo_round(fo_cell_rounding(cell), k, from + i * ld + first, to.at + i * to.ld, first, n);
+        fo_round(fo_cell_kernel(cell), k, from + i * ld + first, to.at + i * to.ld, first, n);
 }
 
 static fo_rounded_rows rows_from(fo_rounded_rows rows, ptrdiff_t i) {
@@ -70,9 +74,9 @@ static void run_part(const fo_cell *cell, const step_stage *stage, const step_jo
     const bool second = stage->kind == FO_STEP_GRU_NEW, inner = cell->projects || stage->kind == FO_STEP_GRU_RESET;
     fo_step_args part = fo_step_part(g, i, m, from, to);
     part.of_h = of_h, part.ldoh = n;
-    fo_rounded_weights_product(&stage->h, m, rows_from(second ? rows->between : rows->h, i), j, n, of_h, n);
+    fo_cell_multiply(&stage->h, m, rows_from(second ? rows->between : rows->h, i), j, n, of_h, n);
     if (rows->x.at) {
-        fo_rounded_weights_product(&stage->x, m, rows_from(rows->x, i), j, n, of_x, n);
+        fo_cell_multiply(&stage->x, m, rows_from(rows->x, i), j, n, of_x, n);
         part.start = of_x, part.lds = n;
     } else {
         part.start = g->start + i * g->lds + j;
@@ -98,6 +102,6 @@ void fo_cell_rounded_stage(const fo_cell *cell, const step_stage *stage, const s
 }
 
 void fo_cell_rounded_project(const fo_cell *cell, const step_job *job, ptrdiff_t j, ptrdiff_t n) {
-    fo_rounded_weights_product(&cell->hr, job->m, job->rounded.between, j, n, job->io.h_out + j, job->io.ldho);
+    fo_cell_multiply(&cell->hr, job->m, job->rounded.between, j, n, job->io.h_out + j, job->io.ldho);
     round_results(cell, job->m, cell->s.outputs, job->io.h_out, job->io.ldho, job->rounded.h_out, j, n);
 }

@@ -81,7 +81,7 @@ static ptrdiff_t sums_width(const fo_cell *cell) { return cell->stage[0].lds + c
 
 /* Rows of k operands from row b on, in one of a direction's places. */
 static fo_rounded_rows rounded_rows(const fo_cell *cell, char *place, ptrdiff_t b, ptrdiff_t k) {
-    const ptrdiff_t ld = fo_rounded_bytes(fo_cell_rounding(cell), k);
+    const ptrdiff_t ld = fo_row_distance(fo_cell_kernel(cell), k);
     return (fo_rounded_rows){place + b * ld, ld};
 }
 
@@ -96,7 +96,7 @@ static void input_sums(const fo_cell *cell, const step_stage *stage, const float
     const ptrdiff_t j = from * stage->gates * kn->vl;
     if (cell->type == FO_BF16 && to > from) { /* x is rounded rows, one behind another */
         const fo_rounded_rows rows = rounded_rows(cell, (char *)x, 0, inputs);
-        fo_rounded_weights_product(&stage->x, n * m, rows, j, (to - from) * stage->gates * kn->vl, sums + j, lds);
+        fo_cell_multiply(&stage->x, n * m, rows, j, (to - from) * stage->gates * kn->vl, sums + j, lds);
         return;
     }
     fo_gemm_args g = {.n = (to - from) * stage->gates * kn->vl, .k = inputs, .ep = {.bias = stage->bias + j}};
@@ -170,7 +170,7 @@ static void gather(const sequence_run *run, const fo_cell *cell, const direction
         const ptrdiff_t row = io->x_moved ? place_of(run, mine->row + i % m) : i % m;
         const float *x = io->x + i / m * io->xt + row * io->xb;
         if (rounded.at)
-            fo_round(fo_cell_rounding(cell), inputs, x, rounded.at + i * rounded.ld, 0, inputs);
+            fo_round(fo_cell_kernel(cell), inputs, x, rounded.at + i * rounded.ld, 0, inputs);
         else
             set_rows(to + i * inputs, 0, x, 0, 1, inputs);
     }
@@ -224,7 +224,7 @@ static void begin_state(const sequence_run *run, const fo_cell *cell, int index,
             float *h = d->h[turn] + b * outputs;
             set_rows(h, 0, s->h0 ? s->h0 + state * outputs : NULL, 0, 1, outputs);
             if (cell->type == FO_BF16)
-                fo_round(fo_cell_rounding(cell), outputs, h, rounded_rows(cell, d->rounded[turn], b, outputs).at, 0,
+                fo_round(fo_cell_kernel(cell), outputs, h, rounded_rows(cell, d->rounded[turn], b, outputs).at, 0,
                          outputs);
         }
         if (cell->s.kind == FO_LSTM)

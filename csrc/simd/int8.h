@@ -37,7 +37,7 @@
  *   v_dot_weights(w, phase)            the phase's operand of four signed bytes a lane
  *   v_dot(sum, a, w)                   sum += the products of these operands, exactly; all phases make the whole
  *   v_dot_bf16(sum, a, w)              sum, VL floats, += the products of two bfloat16 a lane; not on all sets, nor on
- *                                      all processors of a set: fo_qkernels.gemm_bf16
+ *                                      all processors of a set: fo_kernels.gemm_bf16
  *   v_store_bf16(p, v)                 VL floats as bfloat16, rounded to nearest, halves to even; where v_dot_bf16 is
  *   v_mmla_bf16(sum, a, w)             lane 2*i+j of sum += the products of row i of a and row j of w, of two rows of
  *                                      four bfloat16, as v_dot_bf16 twice; not on all sets, which have, of vectors of

@@ -333,8 +333,10 @@ cdef class Conv2dPlan(WindowPlan):
     def _weights(self):
         """w with the scale in it, and bias."""
         cdef ndarray w = np.empty(self._weights_shape(), self.dtype)
+        cdef bint made
         with nogil:
-            fo_conv2d_weights(self.plan, cnp.PyArray_DATA(w))
+            made = fo_conv2d_weights(self.plan, cnp.PyArray_DATA(w))
+        check(FO_OK if made else FO_NO_MEMORY)
         return w, self.bias
 
     def memory(self):

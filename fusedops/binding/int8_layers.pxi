@@ -181,7 +181,7 @@ cdef bint clear(object out, ndarray x, ndarray residual) noexcept:
 
 cdef class QLinearPlan:
     """y = activation(x w^T + bias + residual) in int8, with w packed once."""
-    cdef fo_qlinear *plan
+    cdef fo_linear *plan
     cdef Py_ssize_t n, k
     cdef tuple x_q, residual_q, y_q
     cdef readonly str isa
@@ -190,7 +190,7 @@ cdef class QLinearPlan:
         self.k = UNMADE
 
     def __dealloc__(self):
-        fo_qlinear_free(self.plan)
+        fo_linear_free(self.plan)
 
     def _pack(self, ndarray w, ndarray w_scale, ndarray bias, tuple activation, x_q, residual_q, y_q,
               bint whole=False, ndarray nudge=None, product_q=None, ndarray w_zero=None):
@@ -200,7 +200,7 @@ cdef class QLinearPlan:
         product_q, of uint8, and w_zero (n,) int8: see quantized.h.
         """
         cdef fo_quantized q
-        cdef fo_qlinear *plan
+        cdef fo_linear *plan
         cdef Py_ssize_t n = w.shape[0], k = w.shape[1]
         make_once(self, self.plan != NULL)
         q.w_scale, q.bias, q.act = data(w_scale), data(bias), activation_of(activation)
@@ -208,11 +208,11 @@ cdef class QLinearPlan:
         q.whole, q.nudge, q.product = whole, data(nudge), quantization_of(product_q)
         q.w_zero = <const int8_t *>memory(w_zero)
         with nogil:
-            plan = fo_qlinear_create(n, k, <const int8_t *>cnp.PyArray_DATA(w), cnp.PyArray_STRIDE(w, 0),
-                                     cnp.PyArray_STRIDE(w, 1), &q)
+            plan = fo_linear_create_int8(n, k, <const int8_t *>cnp.PyArray_DATA(w), cnp.PyArray_STRIDE(w, 0),
+                                         cnp.PyArray_STRIDE(w, 1), &q)
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
-        self.plan, self.n, self.k, self.isa = plan, n, k, fo_qlinear_isa(plan).decode()
+        self.plan, self.n, self.k, self.isa = plan, n, k, fo_linear_isa(plan).decode()
         self.x_q, self.residual_q, self.y_q = x_q, residual_q, y_q
 
     def __call__(self, x, residual=None, out=None):
@@ -240,7 +240,7 @@ cdef class QLinearPlan:
         r = None if r is None else qrows(r, &ldr)
         qrows(y, &ldy)
         with nogil:
-            status = fo_qlinear_run(self.plan, types, m, memory(a), ldx, memory(r), ldr, memory(y), ldy)
+            status = fo_linear_run(self.plan, types, m, memory(a), ldx, memory(r), ldr, memory(y), ldy)
         check(status)
         return delivered(y, out)
 

@@ -18,14 +18,14 @@ cdef int fill_qconv2d(Program p, fo_step *s, tensor *t, tuple o) except -1:
 
 cdef int fill_qlinear(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """x (m, k), y and residual (m, n); types as of qconv2d; a LinearPlan has products of bfloat16."""
-    cdef fo_qlinear_args *a = &s.qlinear
+    cdef fo_linear_args *a = &s.linear
     cdef tensor *x = t
     cdef tensor *y = t + 1
     cdef Py_ssize_t n, k
     cdef int i
     layer = o[0]
     if isinstance(layer, LinearPlan):
-        a.plan, n, k = (<LinearPlan>layer).narrow, (<LinearPlan>layer).n, (<LinearPlan>layer).k
+        a.plan, n, k = (<LinearPlan>layer).plan, (<LinearPlan>layer).n, (<LinearPlan>layer).k
     else:
         a.plan, n, k = (<QLinearPlan?>layer).plan, (<QLinearPlan>layer).n, (<QLinearPlan>layer).k
     check_axes(x, 2, "x")

@@ -39,6 +39,7 @@ cdef int fill_linear(Program p, fo_step *s, tensor *t, tuple o) except -1:
     check_axes(y, 2, "y")
     if x.shape[1] != layer.k or y.shape[1] != layer.n or x.shape[0] != y.shape[0]:
         raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} do not fit w {layer.n, layer.k}")
+    a.types = floats()
     a.plan, a.m, a.ldx, a.ldy = layer.plan, x.shape[0], x.stride[0], y.stride[0]
     a.ldr = 0 if t[2].slot == ABSENT else t[2].stride[0]
 

@@ -8,7 +8,6 @@ cdef enum: LARGEST = 1 << 30  # of their sizes
 cdef class LinearPlan:
     """y = activation(x w^T + bias + residual) with w packed once."""
     cdef fo_linear *plan
-    cdef fo_qlinear *narrow  # in its place, where products are of bfloat16, or of rows rounded by blocks
     cdef readonly Py_ssize_t n, k
     cdef object bias, dtype  # as given; dtype: of the weights where they come back
     cdef readonly str isa
@@ -20,30 +19,24 @@ cdef class LinearPlan:
 
     def __dealloc__(self):
         fo_linear_free(self.plan)
-        fo_qlinear_free(self.narrow)
 
     def _pack(self, ndarray w, ndarray bias, tuple activation, bint bfloat16=False, bint lend=False):
         """w (n, k) of any strides, as as_weights gives them; bias (n,) contiguous or None; activation as parsed.
         bfloat16: of products of that. lend: for one call, whose few rows read float32 weights where they lie."""
         cdef fo_linear *plan
-        cdef fo_qlinear *narrow
         cdef fo_activation act = activation_of(activation)
         cdef Py_ssize_t n = w.shape[0], k = w.shape[1]
         cdef Py_ssize_t each = cnp.PyArray_ITEMSIZE(w)
         cdef fo_weights weights = weights_of(w)
         cdef Py_ssize_t wn = cnp.PyArray_STRIDE(w, 0) // each, wk = cnp.PyArray_STRIDE(w, 1) // each
-        make_once(self, self.plan != NULL or self.narrow != NULL)
+        make_once(self, self.plan != NULL)
         if lend and ready(w):
             self._lent = w
             self._keep(fo_linear_lend(n, k, data(w), wn, wk, data(bias), act), n, k)
-        elif not bfloat16:
-            with nogil:
-                plan = fo_linear_create(n, k, &weights, wn, wk, data(bias), act)
-            self._keep(plan, n, k)
         else:
             with nogil:
-                narrow = fo_qlinear_create_bf16(n, k, &weights, wn, wk, data(bias), act)
-            self._keep_narrow(narrow, n, k)
+                plan = fo_linear_create(n, k, FO_BF16 if bfloat16 else FO_F32, &weights, wn, wk, data(bias), act)
+            self._keep(plan, n, k)
         self.bias = None if bias is None else bias.copy()
         self.dtype = FLOAT32 if bfloat16 and not is_bfloat16(w.dtype) else w.dtype
 
@@ -51,7 +44,6 @@ cdef class LinearPlan:
         """w and bias again; w of products in bfloat16 is rounded, and float32 or bfloat16."""
         cdef ndarray w
         cdef float *to
-        cdef bint made
         if self.k == UNMADE:
             raise unmade(self)
         if self.dtype is None or self._lent is not None:
@@ -59,8 +51,7 @@ cdef class LinearPlan:
         w = np.empty((self.n, self.k), FLOAT32)
         to = data(w)
         with nogil:
-            made = fo_qlinear_weights(self.narrow, to) if self.narrow != NULL else fo_linear_weights(self.plan, to)
-        check(FO_OK if made else FO_NO_MEMORY)
+            fo_linear_weights(self.plan, to)
         return narrowed(w, self.dtype), self.bias
 
     def _dtype(self):
@@ -90,7 +81,7 @@ cdef class LinearPlan:
             return {"blocks": sum([a.nbytes for a in self._kept])}
         if self._lent is not None:
             return {}
-        return {"panels": fo_qlinear_bytes(self.narrow) if self.narrow != NULL else fo_linear_bytes(self.plan)}
+        return {"panels": fo_linear_bytes(self.plan)}
 
     def _pack_bits(self, Py_ssize_t n, Py_ssize_t k, int bits, Py_ssize_t block, ndarray q, ndarray scales,
                    ndarray zeros, ndarray bias, tuple activation, bint rounds=False):
@@ -98,7 +89,7 @@ cdef class LinearPlan:
         column, BITS_COLUMNS) of uint32 and float32. rounds: rows are rounded to int8, block by block."""
         cdef fo_blockwise w
         cdef Py_ssize_t each = 32 // bits if bits in (4, 8) else 1
-        make_once(self, self.plan != NULL or self.narrow != NULL)
+        make_once(self, self.plan != NULL)
         if min(n, k, block) < 1 or max(n, k, block) > LARGEST or each == 1 or block % 8:
             raise ValueError(f"{n} x {k} weights of {bits} bits in blocks of {block}: fusedops takes 4 or 8 bits, in "
                              f"blocks of a multiple of 8")
@@ -116,22 +107,14 @@ cdef class LinearPlan:
                              f"float32")
         w.q, w.zeros = <const uint32_t *>cnp.PyArray_DATA(q), <const uint32_t *>cnp.PyArray_DATA(zeros)
         w.scales = data(scales)
-        if rounds:
-            self._keep_narrow(fo_qlinear_create_bits(n, k, &w, data(bias), activation_of(activation)), n, k)
-        else:
-            self._keep(fo_linear_create_blockwise(n, k, &w, data(bias), activation_of(activation)), n, k)
+        self._keep(fo_linear_create_blockwise(n, k, FO_S8 if rounds else FO_F32, &w, data(bias),
+                                              activation_of(activation)), n, k)
         self._kept = q, scales, zeros
 
     cdef int _keep(self, fo_linear *plan, Py_ssize_t n, Py_ssize_t k) except -1:
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.n, self.k, self.isa = plan, n, k, fo_linear_isa(plan).decode()
-        return 0
-
-    cdef int _keep_narrow(self, fo_qlinear *plan, Py_ssize_t n, Py_ssize_t k) except -1:
-        if plan == NULL:
-            raise MemoryError("fusedops: no memory for packed weights")
-        self.narrow, self.n, self.k, self.isa = plan, n, k, fo_qlinear_isa(plan).decode()
         return 0
 
     def __call__(self, x, residual=None, out=None):
@@ -158,7 +141,7 @@ cdef class LinearPlan:
         if y is None or not as_rows(y, &m, &ldy):
             y = new_result(nd, dims, data(a))
             as_rows(y, &m, &ldy)
-        columns = self.narrow == NULL and not as_rows(a, &m, &ldx) and as_columns(a, &m, &ldx)
+        columns = not as_rows(a, &m, &ldx) and as_columns(a, &m, &ldx)
         if not columns and not as_rows(a, &m, &ldx):
             a = copied(a)
             as_rows(a, &m, &ldx)
@@ -166,11 +149,9 @@ cdef class LinearPlan:
             r = copied(r)
             as_rows(r, &m, &ldr)
         with nogil:
-            if self.narrow != NULL:
-                status = fo_qlinear_run(self.narrow, floats(), m, data(a), ldx, data(r), ldr, data(y), ldy)
-            elif columns:
+            if columns:
                 status = fo_linear_run_columns(self.plan, m, data(a), ldx, data(r), ldr, data(y), ldy)
             else:
-                status = fo_linear_run(self.plan, m, data(a), ldx, data(r), ldr, data(y), ldy)
+                status = fo_linear_run(self.plan, floats(), m, data(a), ldx, data(r), ldr, data(y), ldy)
         check(status)
         return delivered(y, out)

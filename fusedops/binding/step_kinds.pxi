@@ -131,8 +131,8 @@ def _describe_steps():
     step("qconv2d", FO_STEP_CONV2D, fill_qconv2d,
          "layer types x:image_any y!:image_any residual~y?:image_any top left",
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)
-    step("qlinear", FO_STEP_QLINEAR, fill_qlinear, "layer types x:bytes y!:bytes residual~y?:bytes",
-         [at(&s.qlinear.x), at(&s.qlinear.y), at(&s.qlinear.residual)]).independent_rows = \
+    step("qlinear", FO_STEP_LINEAR, fill_qlinear, "layer types x:bytes y!:bytes residual~y?:bytes",
+         [at(&s.linear.x), at(&s.linear.y), at(&s.linear.residual)]).independent_rows = \
         lambda a: a["types"][0] != np.float32
     step("convert", FO_STEP_CONVERT, fill_convert, "x~y:bytes y!:bytes from to q",
          [at(&s.convert.x), at(&s.convert.y)])

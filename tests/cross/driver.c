@@ -83,9 +83,9 @@ static fo_axes axes(const ptrdiff_t *i) {
 
 static fo_status linear(const test_case *t) { /* m n k, fo_dtype of w; slopes x w bias residual */
     const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2];
-    fo_linear *plan =
-        fo_linear_create(n, k, &(fo_weights){t->in[2], (fo_dtype)t->i[3]}, k, 1, t->in[3], activation(t, t->in[0]));
-    const fo_status status = fo_linear_run(plan, m, t->in[1], k, t->in[4], n, t->y[0], n);
+    const fo_weights w = {t->in[2], (fo_dtype)t->i[3]};
+    fo_linear *plan = fo_linear_create(n, k, FO_F32, &w, k, 1, t->in[3], activation(t, t->in[0]));
+    const fo_status status = fo_linear_run(plan, (fo_types){0}, m, t->in[1], k, t->in[4], n, t->y[0], n);
     fo_linear_free(plan);
     return status;
 }
@@ -95,14 +95,9 @@ static fo_status bits(const test_case *t) {
     const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2], block = t->i[4];
     const fo_blockwise w = {
         (int)t->i[3], block, (k + block - 1) / block, (const uint32_t *)t->in[1], (const uint32_t *)t->in[3], t->in[2]};
-    if (t->i[5]) {
-        fo_qlinear *plan = fo_qlinear_create_bits(n, k, &w, t->in[4], activation(t, NULL));
-        const fo_status status = fo_qlinear_run(plan, (fo_types){0}, m, t->in[0], k, NULL, 0, t->y[0], n);
-        fo_qlinear_free(plan);
-        return status;
-    }
-    fo_linear *plan = fo_linear_create_blockwise(n, k, &w, t->in[4], activation(t, NULL));
-    const fo_status status = fo_linear_run(plan, m, t->in[0], k, NULL, 0, t->y[0], n);
+    const fo_dtype rows = t->i[5] ? FO_S8 : FO_F32;
+    fo_linear *plan = fo_linear_create_blockwise(n, k, rows, &w, t->in[4], activation(t, NULL));
+    const fo_status status = fo_linear_run(plan, (fo_types){0}, m, t->in[0], k, NULL, 0, t->y[0], n);
     fo_linear_free(plan);
     return status;
 }
@@ -375,10 +370,10 @@ static void as_results(const test_case *t, uint8_t *bytes) {
 static fo_status qlinear(const test_case *t) { /* m n k; x w scales bias [nudge] */
     const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2];
     const fo_quantized q = quantized(t);
-    fo_qlinear *plan = fo_qlinear_create(n, k, (const int8_t *)t->in[1], k, 1, &q);
+    fo_linear *plan = fo_linear_create_int8(n, k, (const int8_t *)t->in[1], k, 1, &q);
     uint8_t *y = byte_results(t);
-    const fo_status status = fo_qlinear_run(plan, types(t), m, t->in[0], k, NULL, 0, y, n);
-    fo_qlinear_free(plan);
+    const fo_status status = fo_linear_run(plan, types(t), m, t->in[0], k, NULL, 0, y, n);
+    fo_linear_free(plan);
     as_results(t, y);
     return status;
 }
@@ -386,18 +381,18 @@ static fo_status qlinear(const test_case *t) { /* m n k; x w scales bias [nudge]
 static fo_status qdynamic(const test_case *t) { /* the same, x and y floats */
     const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2];
     const fo_quantized q = {.w_scale = t->in[2], .bias = t->in[3]};
-    fo_qlinear *plan = fo_qlinear_create(n, k, (const int8_t *)t->in[1], k, 1, &q);
-    const fo_status status = fo_qlinear_run(plan, (fo_types){0}, m, t->in[0], k, NULL, 0, t->y[0], n);
-    fo_qlinear_free(plan);
+    fo_linear *plan = fo_linear_create_int8(n, k, (const int8_t *)t->in[1], k, 1, &q);
+    const fo_status status = fo_linear_run(plan, (fo_types){0}, m, t->in[0], k, NULL, 0, t->y[0], n);
+    fo_linear_free(plan);
     return status;
 }
 
 static fo_status qrounded(const test_case *t) { /* m n k; x w bias: rounded to bfloat16, y floats */
     const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2];
     const fo_weights w = {t->in[1], FO_F32};
-    fo_qlinear *plan = fo_qlinear_create_bf16(n, k, &w, k, 1, t->in[2], activation(t, NULL));
-    const fo_status status = fo_qlinear_run(plan, (fo_types){0}, m, t->in[0], k, NULL, 0, t->y[0], n);
-    fo_qlinear_free(plan);
+    fo_linear *plan = fo_linear_create(n, k, FO_BF16, &w, k, 1, t->in[2], activation(t, NULL));
+    const fo_status status = fo_linear_run(plan, (fo_types){0}, m, t->in[0], k, NULL, 0, t->y[0], n);
+    fo_linear_free(plan);
     return status;
 }
 

@@ -34,8 +34,9 @@ static __attribute__((noinline)) void narrow_end(const fo_gemm_args *g, const fl
                                                  ptrdiff_t rows) {
     fo_epilogue ep = g->ep;
     float y[VL];
-    v_store(y, ep.residual ? v_add(v_load(sums), v_load_strided(ep.residual + i * ep.ldr + j, ep.ldr, rows))
-                           : v_load(sums));
+    v_store(y, ep.residual
+                   ? v_add(v_load(sums), v_load_strided((const float *)ep.residual + i * ep.ldr + j, ep.ldr, rows))
+                   : v_load(sums));
     ep.residual = NULL, ep.channel_rows = true, ep.act.slopes = ep.act.slopes ? ep.act.slopes + j : NULL;
     ep_tile(&ep, y, VL, 1, VL, 0, 0, y, VL);
     v_store_strided(g->c + i * g->ldc + j, g->ldc, v_load(y), rows);

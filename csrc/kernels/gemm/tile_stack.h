@@ -111,7 +111,7 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
     const ptrdiff_t next_r = ep->residual ? down * ldr + right : 0;
     const ptrdiff_t next_sums = g->start ? down * lds + right : bias ? right : 0;
     const float *a = g->a + i * lda, *b = g->b + j / NR * g->panel,
-                *r = ep->residual ? ep->residual + i * ldr + j : NULL;
+                *r = ep->residual ? (const float *)ep->residual + i * ldr + j : NULL;
     const float *from = g->start ? g->start + i * lds + j : bias ? ep->bias + j : zeros;
     float *c = g->c + i * ldc + j, sums[(MR * NV + MR) * VL], edge[EP_VECTORS * VL];
     if (bias && !by_rows && t->wanted < s.nv * VL) from = stack_bias(from, t->wanted, s.nv * VL, edge);

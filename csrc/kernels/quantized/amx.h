@@ -67,8 +67,8 @@ typedef struct {
 /* The sums of a pair, which wait for their epilogue, and the arguments of the first ones' line. */
 typedef struct {
     amx_rows first, second;
-    const fo_qgemm_args *all;
-    fo_qgemm_args args;
+    const fo_gemm_args *all;
+    fo_gemm_args args;
     ptrdiff_t j, columns; /* the panel */
 } amx_waiting;
 
@@ -96,7 +96,7 @@ static __attribute__((noinline)) void amx_end_next(const fo_dtype type, amx_wait
     w->first.i += rows, w->first.left -= rows, w->first.sums += rows * w->columns;
     if (w->first.left) return;
     w->first = w->second, w->second.left = 0;
-    w->args = fo_qline(w->all, w->first.line);
+    w->args = fo_gemm_line(w->all, w->first.line);
 }
 
 /* The sums of `down` tiles of rows and `across` of columns: those of other steps, or zeros. */
@@ -151,7 +151,7 @@ INLINE void amx_steps(const fo_dtype type, const int down, const int across, con
 
 /* A call. Tiles, and so pairs, are counted through all lines of C. */
 typedef struct {
-    const fo_qgemm_args *g;
+    const fo_gemm_args *g;
     ptrdiff_t rows, groups, steps; /* of a tile; of a row of A */
     ptrdiff_t tiles, all;          /* of a line, of all of them */
     ptrdiff_t j, end;              /* columns of the panels that pairs are multiplied by now */
@@ -182,12 +182,12 @@ INLINE void amx_wait(amx_call *c, ptrdiff_t pair, ptrdiff_t j, ptrdiff_t columns
     amx_waiting *w = &c->waiting;
     w->first = amx_waits(c, 2 * pair, columns, sums), w->second.left = 0;
     if (2 * pair + 1 < c->all) w->second = amx_waits(c, 2 * pair + 1, columns, sums + c->rows * columns);
-    w->args = fo_qline(c->g, w->first.line), w->j = j, w->columns = columns;
+    w->args = fo_gemm_line(c->g, w->first.line), w->j = j, w->columns = columns;
 }
 
 INLINE const uint8_t *amx_tile_of(const amx_call *c, ptrdiff_t tile) {
     const amx_rows rows = amx_rows_of(c, tile);
-    return c->g->a + rows.line * c->g->a_line + rows.i * c->g->lda;
+    return c->g->a_groups + rows.line * c->g->a_line + rows.i * c->g->lda;
 }
 
 /* The steps of a tile, row by row: `a` is the first one. */
@@ -203,7 +203,7 @@ INLINE void amx_copy(const amx_pair *p, const uint8_t *a, uint8_t *to) {
 
 /* Steps `from` to `end` of a pair of A, in its own memory, or copied where several panels read it. */
 INLINE amx_pair amx_pair_of(amx_call *c, ptrdiff_t pair, ptrdiff_t from, ptrdiff_t end) {
-    const fo_qgemm_args *g = c->g;
+    const fo_gemm_args *g = c->g;
     const ptrdiff_t in_segment = g->k / c->groups, at = from % in_segment * c->groups;
     const uint8_t *first = amx_tile_of(c, 2 * pair) + from / in_segment * g->segment + 4 * at;
     amx_pair p = {.down = 2 * pair + 1 < c->all ? 2 : 1,
@@ -228,11 +228,11 @@ INLINE amx_pair amx_pair_of(amx_call *c, ptrdiff_t pair, ptrdiff_t from, ptrdiff
 
 /* Steps `from` to `end` of a pair times the panels. */
 INLINE void amx_panels(const fo_dtype type, amx_call *c, ptrdiff_t pair, ptrdiff_t from, ptrdiff_t end) {
-    const fo_qgemm_args *g = c->g;
+    const fo_gemm_args *g = c->g;
     amx_pair p = amx_pair_of(c, pair, from, end);
     for (ptrdiff_t j = c->j, columns, panel = 0; j < c->end; j += columns, panel++) {
-        columns = fo_qpanel(g->n - j, VL, AMX_COLUMNS);
-        p.b = g->b + 4 * j * g->k * g->segments + 4 * columns * c->groups * from;
+        columns = fo_panel_columns(g->n - j, VL, AMX_COLUMNS);
+        p.b = g->b_groups + 4 * j * g->k * g->segments + 4 * columns * c->groups * from;
         p.sums = c->sums[c->steps > FO_AMX_STEPS ? panel : 0];
         p.ahead = c->ahead, p.fetched = c->ahead < c->known ? c->fetched : 0;
         c->ahead += p.steps * p.fetched * AMX_LINE;
@@ -245,7 +245,7 @@ INLINE void amx_panels(const fo_dtype type, amx_call *c, ptrdiff_t pair, ptrdiff
 }
 
 /* Columns of B that all pairs are multiplied by before the next ones: they stay in the second-level cache. */
-INLINE ptrdiff_t amx_width(const fo_qgemm_args *g, ptrdiff_t blocks) {
+INLINE ptrdiff_t amx_width(const fo_gemm_args *g, ptrdiff_t blocks) {
     const ptrdiff_t fitting = FO_AMX_B_BYTES / (4 * AMX_COLUMNS * g->k * g->segments);
     const ptrdiff_t most = blocks > 1 && fitting > FO_AMX_PANELS ? FO_AMX_PANELS : fitting > 2 ? fitting : 2;
     const ptrdiff_t panels = (g->n + AMX_COLUMNS - 1) / AMX_COLUMNS, parts = (panels + most - 1) / most;
@@ -254,7 +254,7 @@ INLINE ptrdiff_t amx_width(const fo_qgemm_args *g, ptrdiff_t blocks) {
 
 /* Some panels at a time, a pair of rows after another. The next panels are fetched meanwhile; one pair alone leaves no
  * time for that. */
-INLINE void gemm_amx(const fo_dtype type, const fo_qgemm_args *g, ptrdiff_t groups) {
+INLINE void gemm_amx(const fo_dtype type, const fo_gemm_args *g, ptrdiff_t groups) {
     ptrdiff_t tiles = (g->m + AMX_ROWS - 1) / AMX_ROWS;
     if (tiles > 1 && g->lines == 1) tiles += tiles % 2;
     const ptrdiff_t rows = (g->m + tiles - 1) / tiles, steps = g->k / groups * g->segments;
@@ -267,8 +267,8 @@ INLINE void gemm_amx(const fo_dtype type, const fo_qgemm_args *g, ptrdiff_t grou
     tile_configure(rows, groups);
     for (; c.j < g->n; c.j = c.end) {
         c.end = g->n - c.j < width ? g->n : c.j + width;
-        c.ahead = g->b + c.end * of_column;
-        c.known = g->b + (g->n - c.end < width ? g->n : c.end + width) * of_column;
+        c.ahead = g->b_groups + c.end * of_column;
+        c.known = g->b_groups + (g->n - c.end < width ? g->n : c.end + width) * of_column;
         c.fetched = pairs > 1 ? (4 * AMX_COLUMNS * groups / AMX_LINE + pairs - 1) / pairs : 0;
         for (ptrdiff_t pair = 0; pair < pairs; pair++)
             for (ptrdiff_t block = 0; block < blocks; block++)
@@ -279,7 +279,7 @@ INLINE void gemm_amx(const fo_dtype type, const fo_qgemm_args *g, ptrdiff_t grou
 }
 
 /* Few rows are bound by reading weights, few groups by the epilogue. */
-static void qgemm_amx(const fo_qgemm_args *g) {
+void fo_gemm_int8_amx(const fo_gemm_args *g) {
     const ptrdiff_t groups = tile_groups(g->k);
     if (!groups || g->m <= Q_ROWS || g->k * g->segments < AMX_GROUPS) {
         gemm_by_table(FO_S8, g, &tiles_S8, AMX_COLUMNS);
@@ -290,7 +290,7 @@ static void qgemm_amx(const fo_qgemm_args *g) {
 }
 
 /* However few rows: a tile adds in another order than a dot product. */
-static void qgemm_bf16_amx(const fo_qgemm_args *g) {
+void fo_gemm_bf16_amx(const fo_gemm_args *g) {
     const ptrdiff_t groups = tile_groups(g->k);
     if (!groups || g->k * g->segments < AMX_GROUPS) {
         gemm_by_table(FO_BF16, g, &tiles_BF16, AMX_COLUMNS);

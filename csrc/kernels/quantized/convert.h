@@ -13,14 +13,14 @@ INLINE vi to_bytes(const bool all, const float *x, ptrdiff_t n, vf scale, const 
     return v_pack(q, b->zero);
 }
 
-static void quantize(ptrdiff_t n, const float *x, float scale, int32_t zero, uint8_t flip, uint8_t *y) {
+void FO_NAME(fo_quantize)(ptrdiff_t n, const float *x, float scale, int32_t zero, uint8_t flip, uint8_t *y) {
     const eb_bounds b = {v_set1((float)-zero), v_set1((float)(255 - zero)), v_iset1(zero * 0x10001), flips(flip)};
     const vf by = v_set1(scale);
     for (; n >= QUADS; n -= QUADS, x += QUADS, y += QUADS) v_istore(y, v_ixor(to_bytes(true, x, n, by, &b), b.flip));
     if (n) v_store_quads_tail(y, v_ixor(to_bytes(false, x, n, by, &b), b.flip), n);
 }
 
-static void dequantize(ptrdiff_t n, const uint8_t *x, uint8_t flip, int32_t zero, float scale, float *y) {
+void FO_NAME(fo_dequantize)(ptrdiff_t n, const uint8_t *x, uint8_t flip, int32_t zero, float scale, float *y) {
     const vi mask = v_iset1(flip), less = v_iset1(zero);
     const vf by = v_set1(scale);
     for (; n >= VL; n -= VL, x += VL, y += VL)
@@ -28,7 +28,7 @@ static void dequantize(ptrdiff_t n, const uint8_t *x, uint8_t flip, int32_t zero
     if (n) v_store_tail(y, v_mul(v_to_float(v_isub(v_ixor(v_load_bytes_tail(x, n), mask), less)), by), n);
 }
 
-static void range(ptrdiff_t n, const float *x, float range[2]) {
+void FO_NAME(fo_range)(ptrdiff_t n, const float *x, float range[2]) {
     vf lo = v_zero(), hi = v_zero();
     for (; n > 0; n -= VL, x += VL) {
         const vf v = n >= VL ? v_load(x) : v_load_tail(x, n);
@@ -47,7 +47,7 @@ INLINE void copy_bytes(ptrdiff_t n, const uint8_t *x, vi mask, uint8_t *y) {
         v_store_quads_tail(y, v_ixor(v_load_quads_tail(x, n), mask), n);
 }
 
-static void copy(ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y) { copy_bytes(n, x, flips(flip), y); }
+void FO_NAME(fo_flip)(ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y) { copy_bytes(n, x, flips(flip), y); }
 
 INLINE void fill_bytes(ptrdiff_t n, vi value, uint8_t *y) {
     for (; n >= QUADS; n -= QUADS, y += QUADS) v_istore(y, value);
@@ -74,7 +74,7 @@ INLINE void patch_row(const fo_qpatches *p, const uint8_t *x, ptrdiff_t w, vi ma
     }
 }
 
-static void patches(const fo_qpatches *p, ptrdiff_t pixel, uint8_t *row) {
+void FO_NAME(fo_patches)(const fo_qpatches *p, ptrdiff_t pixel, uint8_t *row) {
     const vi mask = flips(p->flip), zero = flips(p->zero);
     const ptrdiff_t image = pixel / (p->oh * p->ow), at = pixel % (p->oh * p->ow);
     const ptrdiff_t w = at % p->ow * p->stride_w - p->left, bytes = p->kw * p->c;
@@ -89,7 +89,7 @@ static void patches(const fo_qpatches *p, ptrdiff_t pixel, uint8_t *row) {
 
 /* Floats rounded to the nearest bfloat16, halves to even; NaN stays one. In plain C: the compiler makes vectors of
  * it. */
-static void narrow(ptrdiff_t n, const float *restrict x, uint16_t *restrict y) {
+void FO_NAME(fo_narrow)(ptrdiff_t n, const float *restrict x, uint16_t *restrict y) {
     for (ptrdiff_t i = 0; i < n; i++) {
         uint32_t u;
         memcpy(&u, x + i, sizeof u);
@@ -100,14 +100,14 @@ static void narrow(ptrdiff_t n, const float *restrict x, uint16_t *restrict y) {
 
 #if DOTS_BF16
 /* The same by the instruction. Denormals become zeros, as products count them. */
-static void narrow_bf16(ptrdiff_t n, const float *x, uint16_t *y) {
+void FO_NAME(fo_narrow_bf16)(ptrdiff_t n, const float *x, uint16_t *y) {
     for (; n >= VL; n -= VL, x += VL, y += VL) v_store_bf16(y, v_load(x));
     if (n) eb_store_bf16(y, v_load_tail(x, n), n);
 }
 #endif
 
 /* Sets of two phases: even bytes of a group as 16-bit integers, then odd ones. */
-static void widen(ptrdiff_t groups, const uint8_t *restrict x, uint8_t *restrict y) {
+void FO_NAME(fo_split)(ptrdiff_t groups, const uint8_t *restrict x, uint8_t *restrict y) {
     for (ptrdiff_t g = 0; g < groups; g++) {
         uint32_t four, two[2];
         memcpy(&four, x + 4 * g, sizeof four);

@@ -42,7 +42,7 @@ INLINE void bits_words(const int bits, const int mr, vi acc[][Q_VECTORS], const 
 
 /* All blocks of a tile whose rows of A are from i on and whose weights are from column j on: its sums, floats, to
  * `sums`. */
-INLINE void bits_blocks(const int bits, const fo_qgemm_args *g, const int mr, ptrdiff_t i, ptrdiff_t j,
+INLINE void bits_blocks(const int bits, const fo_gemm_args *g, const int mr, ptrdiff_t i, ptrdiff_t j,
                         float sums[][BITS_VECTORS * VL]) {
     const fo_blockwise *w = g->bits;
     const int each = 32 / bits;
@@ -51,7 +51,7 @@ INLINE void bits_blocks(const int bits, const fo_qgemm_args *g, const int mr, pt
     const uint32_t *zeros =
         w->zeros + panel * ((blocks + each - 1) / each) * FO_BLOCKWISE_COLUMNS + j % FO_BLOCKWISE_COLUMNS;
     const uint32_t *q = w->q + panel * blocks * words * FO_BLOCKWISE_COLUMNS + j % FO_BLOCKWISE_COLUMNS;
-    const uint8_t *a = g->a + i * g->lda;
+    const uint8_t *a = g->a_groups + i * g->lda;
     const int32_t *row_zero = g->row_zero + i * blocks;
     const float *row_scale = g->row_scale + i * blocks;
     const vi mask = v_iset1((1 << bits) - 1), middle = v_iset1(DOT_SIGNED && bits == 8 ? 128 : 0);
@@ -93,7 +93,7 @@ INLINE void bits_tile(const int bits, const qstack *t, const int mr) {
 #define BITS_TILE(bits, rows) \
     switch (rows) { BITS_CASE(bits, 1) BITS_CASE(bits, 2) BITS_CASE(bits, 3) BITS_CASE(bits, 4) }
 
-static void byte_gemm_bits(const fo_qgemm_args *g) {
+void FO_NAME(fo_gemm_blocks)(const fo_gemm_args *g) {
     enum { COLUMNS = BITS_VECTORS * VL };
     for (ptrdiff_t j = 0; j < g->n; j += COLUMNS)
         for (ptrdiff_t i = 0; i < g->m; i += BITS_ROWS) {

@@ -123,7 +123,7 @@ INLINE vi depthwise_zeros(const qsegment *s, ptrdiff_t v, ptrdiff_t g, ptrdiff_t
     const ptrdiff_t high = s->d->p.kh;
     uint32_t rows = 0;
     for (int i = 0; i < 4; i++) rows |= (uint32_t)(4 * g + i >= r && 4 * g + i < high + r ? 255 : 0) << 8 * i;
-    const vi zero = v_isub(v_iset1(0), v_iload(s->d->ep.w_zero + s->c + v * VL));
+    const vi zero = v_isub(v_iset1(0), v_iload(s->d->ep.rescale->w_zero + s->c + v * VL));
     const vi four = v_imul(v_iand(zero, v_iset1(255)), v_iset1(0x01010101));
     return v_dot_weights(v_iand(four, v_iset1((int32_t)rows)), phase);
 }
@@ -172,15 +172,15 @@ INLINE void depthwise_pass(qsegment *s, const eb_bounds *bounds, const int pass,
                            const int deep, const bool saturates) {
     const fo_qdepthwise_args *d = s->d;
     const ptrdiff_t n = s->n, columns = s->columns, stride = d->p.stride_w, at = s->c + 2 * pass * VL;
-    const bool zeros = d->ep.w_zero;
+    const bool zeros = d->ep.rescale->w_zero;
     const eb_bounds b = *bounds;
     qtarget to[2];
     vi w[2][2][5][PHASES][2], start[2];
     vf scale[2], bias[2], nudge[2];
     UNROLL_FOR (int u = 0; u < 2; u++) {
-        start[u] = v_iload(d->ep.start + at + u * VL);
-        scale[u] = v_load(d->ep.scale + at + u * VL), bias[u] = v_load(d->ep.bias + at + u * VL);
-        nudge[u] = d->ep.nudge ? v_load(d->ep.nudge + at + u * VL) : v_zero();
+        start[u] = v_iload(d->ep.rescale->start + at + u * VL);
+        scale[u] = v_load(d->ep.rescale->scale + at + u * VL), bias[u] = v_load(d->ep.bias + at + u * VL);
+        nudge[u] = d->ep.rescale->nudge ? v_load(d->ep.rescale->nudge + at + u * VL) : v_zero();
     }
     depthwise_weights(s, 2 * pass, width, groups, deep, w);
     UNROLL_FOR (int r = 0; r < deep; r++) to[r] = depthwise_target(s, r);
@@ -200,8 +200,9 @@ INLINE void depthwise_pass(qsegment *s, const eb_bounds *bounds, const int pass,
         }
         UNROLL_FOR (int r = 0; r < deep; r++) {
             UNROLL_FOR (int u = 0; u < 2; u++) {
-                const vf y = !saturates && d->ep.nudge ? eb_twice(acc[r][u], scale[u], bias[u], nudge[u], d->ep.longer)
-                                                       : v_fma(v_to_float(acc[r][u]), scale[u], bias[u]);
+                const vf y = !saturates && d->ep.rescale->nudge
+                                 ? eb_twice(acc[r][u], scale[u], bias[u], nudge[u], d->ep.rescale->longer)
+                                 : v_fma(v_to_float(acc[r][u]), scale[u], bias[u]);
                 acc[r][u] = saturates ? v_to_int(y) : eb_round(&b, y);
             }
             const vi shorts = v_pack_shorts(acc[r][0], acc[r][1], b.zero);
@@ -215,7 +216,7 @@ INLINE void depthwise_pass(qsegment *s, const eb_bounds *bounds, const int pass,
 
 #define DEPTHWISE_PASSES(width, groups, deep) \
     static __attribute__((noinline)) void depthwise_##width##_##groups##_##deep(qsegment *s, const eb_bounds *b) { \
-        if (s->d->ep.saturates && !s->d->ep.nudge) { \
+        if (s->d->ep.rescale->saturates && !s->d->ep.rescale->nudge) { \
             depthwise_pass(s, b, 0, width, groups, deep, true); \
             depthwise_pass(s, b, 1, width, groups, deep, true); \
         } else { \
@@ -230,7 +231,7 @@ DEPTHWISE_PASSES(5, 2, 1)
 /* Other ends: a residual, floats, activations that are no clip. Sums get the order of channels first. */
 INLINE void depthwise_end_sums(const qsegment *s, ptrdiff_t o, const vi sums[4]) {
     const fo_qdepthwise_args *d = s->d;
-    const fo_qepilogue *e = &d->ep;
+    const fo_epilogue *e = &d->ep;
     const ptrdiff_t pixel = (s->image * d->p.oh + s->h) * d->p.ow + s->w0 + o, at = pixel * d->ldc + s->c,
                     r = pixel * e->ldr + s->c;
     const int lanes = (int)fo_quad_lanes(VL);
@@ -248,6 +249,7 @@ INLINE void depthwise_end_sums(const qsegment *s, ptrdiff_t o, const vi sums[4])
                           .scale = d->scale + s->c,
                           .bias = d->bias + s->c,
                           .nudge = d->nudge ? d->nudge + s->c : NULL,
+                          .longer = e->rescale->longer,
                           .slopes = e->act.slopes ? e->act.slopes + s->c : NULL,
                           .r = e->residual ? (const char *)e->residual + r * fo_size(e->residual_type) : NULL,
                           .c = (char *)d->c + at * fo_size(e->type)};
@@ -284,37 +286,39 @@ static void depthwise_piece(qsegment *s) {
                     UNROLL_FOR (int v = 0; v < 4; v++)
                         v_dot(acc[v], s->quads[column][phase][v], v_dot_weights(v_iload(w + v * QUADS), phase));
             }
-        if (s->d->ep.w_zero) depthwise_less_any(s, o, acc);
+        if (s->d->ep.rescale->w_zero) depthwise_less_any(s, o, acc);
         UNROLL_FOR (int v = 0; v < 4; v++) s->sums[o][v] = acc[v];
     }
 }
 
 /* Bytes of the sums, as depthwise_pass makes them. */
 INLINE void depthwise_clipped(qsegment *s, const eb_bounds *bounds) {
-    const fo_qepilogue *e = &s->d->ep;
+    const fo_epilogue *e = &s->d->ep;
     const eb_bounds b = *bounds;
     qtarget to = depthwise_target(s, 0);
     for (ptrdiff_t o = 0; o < s->n; o++) {
         vi y[4];
         UNROLL_FOR (int v = 0; v < 4; v++) {
             const ptrdiff_t at = s->c + v * VL;
-            const vf real = eb_vector(FO_S8, s->sums[o][v], e->scale + at, NULL, e->bias + at,
-                                      e->nudge ? e->nudge + at : NULL, e->longer);
-            y[v] = e->saturates ? v_to_int(real) : eb_round(&b, real);
+            const vf real = eb_vector(FO_S8, s->sums[o][v], e->rescale->scale + at, NULL, e->bias + at,
+                                      e->rescale->nudge ? e->rescale->nudge + at : NULL, e->rescale->longer);
+            y[v] = e->rescale->saturates ? v_to_int(real) : eb_round(&b, real);
         }
         const vi low = v_pack_shorts(y[0], y[1], b.zero), high = v_pack_shorts(y[2], y[3], b.zero);
         depthwise_store(s, &to, v_ixor(v_pack_bytes(low, high), b.flip));
     }
 }
 
-INLINE bool depthwise_clips(const fo_qepilogue *e) { return e->clips && !e->residual && e->type != FO_F32; }
+INLINE bool depthwise_clips(const fo_epilogue *e) {
+    return fo_in_registers(&e->act) && !e->residual && e->type != FO_F32;
+}
 
 /* Any kernel and any end. */
 static void depthwise_any(qsegment *s, const eb_bounds *b) {
     const fo_qpatches *p = &s->d->p;
     const ptrdiff_t width = s->width, high = 4 * s->groups;
     for (ptrdiff_t o = 0; o < s->n; o++)
-        UNROLL_FOR (int v = 0; v < 4; v++) s->sums[o][v] = v_iload(s->d->ep.start + s->c + v * VL);
+        UNROLL_FOR (int v = 0; v < 4; v++) s->sums[o][v] = v_iload(s->d->ep.rescale->start + s->c + v * VL);
     for (s->i0 = 0; s->i0 < p->kh; s->i0 += high)
         for (s->j0 = 0; s->j0 < p->kw; s->j0 += width) {
             s->width = p->kw - s->j0 < width ? p->kw - s->j0 : width;
@@ -355,8 +359,8 @@ INLINE ptrdiff_t depthwise_cut(qsegment *s) {
 }
 
 /* Output rows h .. end - 1 of an image, channels c0 .. c1 - 1, of which c0 begins a block. */
-static void qdepthwise(const fo_qdepthwise_args *d, ptrdiff_t image, ptrdiff_t h, ptrdiff_t end, ptrdiff_t c0,
-                       ptrdiff_t c1) {
+void FO_NAME(fo_qdepthwise)(const fo_qdepthwise_args *d, ptrdiff_t image, ptrdiff_t h, ptrdiff_t end, ptrdiff_t c0,
+                            ptrdiff_t c1) {
     const fo_qpatches *p = &d->p;
     const eb_bounds bounds = eb_start(&d->ep);
     qsegment s; /* nothing is cleared: it is as large as what it holds */
@@ -408,7 +412,7 @@ INLINE void transpose_block(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_
     }
 }
 
-static void qtranspose(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y, ptrdiff_t ldy) {
+void FO_NAME(fo_transpose_8)(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y, ptrdiff_t ldy) {
     for (ptrdiff_t i = 0; i < m; i += QUADS)
         for (ptrdiff_t j = 0; j < n; j += QUADS)
             transpose_block(m - i, n - j, x + i * ldx + j, ldx, y + j * ldy + i, ldy);

@@ -53,7 +53,8 @@ INLINE void plane_outputs(const qplane *s, const eb_bounds *bounds, const int st
     const eb_bounds b = *bounds;
     const vi start = s->start;
     const vf scale = s->scale, bias = s->bias, nudge = s->nudge;
-    const bool nudged = s->d->ep.nudge != NULL, saturates = s->d->ep.saturates && !nudged, zeros = s->d->ep.w_zero;
+    const bool nudged = s->d->ep.rescale->nudge != NULL, saturates = s->d->ep.rescale->saturates && !nudged,
+               zeros = s->d->ep.rescale->w_zero;
     vi w[5][2][PHASES];
     UNROLL_FOR (int i = 0; i < high; i++)
         UNROLL_FOR (int t = 0; t < fours; t++)
@@ -70,8 +71,8 @@ INLINE void plane_outputs(const qplane *s, const eb_bounds *bounds, const int st
         if (zeros) plane_zeros(s, x, acc);
         vf real[4];
         UNROLL_FOR (int v = 0; v < 4; v++)
-            real[v] =
-                nudged ? eb_twice(acc[v], scale, bias, nudge, s->d->ep.longer) : v_fma(v_to_float(acc[v]), scale, bias);
+            real[v] = nudged ? eb_twice(acc[v], scale, bias, nudge, s->d->ep.rescale->longer)
+                             : v_fma(v_to_float(acc[v]), scale, bias);
         if (saturates)
             UNROLL_FOR (int v = 0; v < 4; v++) acc[v] = v_to_int(real[v]);
         else
@@ -113,11 +114,11 @@ INLINE void plane_rows(const fo_qdepthwise_args *d, const eb_bounds *b, ptrdiff_
     const qplane s = {d,
                       d->w + c * d->block,
                       pitch,
-                      v_iset1(d->ep.start[c]),
-                      d->ep.w_zero ? (int8_t)-d->ep.w_zero[c] : 0,
-                      v_set1(d->ep.scale[c]),
+                      v_iset1(d->ep.rescale->start[c]),
+                      d->ep.rescale->w_zero ? (int8_t)-d->ep.rescale->w_zero[c] : 0,
+                      v_set1(d->ep.rescale->scale[c]),
                       v_set1(d->ep.bias[c]),
-                      d->ep.nudge ? v_set1(d->ep.nudge[c]) : v_zero()};
+                      d->ep.rescale->nudge ? v_set1(d->ep.rescale->nudge[c]) : v_zero()};
     const bool whole = p->stride_w == 1 && p->stride_h == 1;
     const ptrdiff_t n = whole ? (rows - 1) * pitch + p->ow : p->ow;
     for (ptrdiff_t r = 0; r < (whole ? 1 : rows); r++) plane_run(&s, b, x + r * p->stride_h * pitch, y + r * pitch, n);
@@ -125,8 +126,8 @@ INLINE void plane_rows(const fo_qdepthwise_args *d, const eb_bounds *b, ptrdiff_
 
 /* Rows h .. end-1 of channels c .. c+count-1, of which p.x and c are the first. As many planes as scratch has room for
  * are copied, then computed, then copied out: loads of what was just stored would wait for it. */
-static void qplanes(const fo_qdepthwise_args *d, ptrdiff_t c, ptrdiff_t count, ptrdiff_t h, ptrdiff_t end,
-                    ptrdiff_t planes, uint8_t *scratch) {
+void FO_NAME(fo_qdepthwise_planes)(const fo_qdepthwise_args *d, ptrdiff_t c, ptrdiff_t count, ptrdiff_t h,
+                                   ptrdiff_t end, ptrdiff_t planes, uint8_t *scratch) {
     const fo_qpatches *p = &d->p;
     const ptrdiff_t pitch = fo_qpitch(p), rows = end - h, copy = fo_qplane_copy(p, rows, VL),
                     each = fo_qplane_scratch(p, rows, VL);

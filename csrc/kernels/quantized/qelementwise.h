@@ -26,7 +26,7 @@ INLINE void pair_row(const bool product, const fo_qpair *p) {
     if (i < p->n) v_store_quads_tail(p->y + i, pair_bytes(product, p, &b, i), p->n - i);
 }
 
-static void qpair(const fo_qpair *p) {
+void FO_NAME(fo_qpair)(const fo_qpair *p) {
     if (p->product)
         pair_row(true, p);
     else
@@ -34,20 +34,21 @@ static void qpair(const fo_qpair *p) {
 }
 
 /* Plain C, which the compiler makes vectors of. */
-static void qmax(ptrdiff_t n, const uint8_t *restrict x, uint8_t flip, uint8_t *restrict y) {
+void FO_NAME(fo_qmax)(ptrdiff_t n, const uint8_t *restrict x, uint8_t flip, uint8_t *restrict y) {
     for (ptrdiff_t i = 0; i < n; i++) {
         const uint8_t v = x[i] ^ flip;
         y[i] = y[i] > v ? y[i] : v;
     }
 }
 
-static void qadd(ptrdiff_t n, const uint8_t *x, uint8_t flip, int32_t *sums) {
+void FO_NAME(fo_qadd)(ptrdiff_t n, const uint8_t *x, uint8_t flip, int32_t *sums) {
     const vi mask = v_iset1(flip);
     for (; n >= VL; n -= VL, x += VL, sums += VL) v_istore(sums, v_iadd(v_iload(sums), v_ixor(v_load_bytes(x), mask)));
     if (n) v_istore(sums, v_iadd(v_iload(sums), v_ixor(v_load_bytes_tail(x, n), mask)));
 }
 
-static void qmean(ptrdiff_t n, const int32_t *sums, int32_t less, float scale, int32_t zero, uint8_t flip, uint8_t *y) {
+void FO_NAME(fo_qmean)(ptrdiff_t n, const int32_t *sums, int32_t less, float scale, int32_t zero, uint8_t flip,
+                       uint8_t *y) {
     const eb_bounds b = {v_set1((float)-zero), v_set1((float)(255 - zero)), v_iset1(zero * 0x10001), flips(flip)};
     for (ptrdiff_t i = 0; i < n; i += QUADS) {
         vi q[EB_VECTORS];

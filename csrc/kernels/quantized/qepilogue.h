@@ -1,5 +1,5 @@
 /* The epilogue's other ends: sums of products of int8 or bfloat16 come in; float32, bytes or bfloat16 go out
- * (fo_qepilogue). Sums of other products than int8's are floats in the same registers.
+ * (fo_rescale). Sums of other products than int8's are floats in the same registers.
  *
  *   tiles               stored as they are, then rows by a loop that is chosen once a call (qgemm_tile.h)
  *   sums in memory      eb_rows: activations that are not a clip, edges
@@ -7,7 +7,6 @@
 #ifndef FO_EPILOGUE_BYTES_H
 #define FO_EPILOGUE_BYTES_H
 
-#include "../qtable.h"
 #include "../epilogue.h"
 
 enum {
@@ -20,8 +19,11 @@ typedef struct {
     vi zero, flip;
 } eb_bounds;
 
-INLINE eb_bounds eb_start(const fo_qepilogue *e) {
-    return (eb_bounds){v_set1(e->lo), v_set1(e->hi), v_iset1(e->zero * 0x10001),
+INLINE eb_bounds eb_start(const fo_epilogue *e) {
+    const fo_rescale *s = e->rescale;
+    const ep_bounds b = ep_start(&e->act);
+    if (!s) return (eb_bounds){b.lo, b.hi, v_iset1(0), v_iset1(0)};
+    return (eb_bounds){v_set1(s->lo), v_set1(s->hi), v_iset1(s->zero * 0x10001),
                        v_iset1(e->type == FO_S8 ? (int32_t)0x80808080 : 0)};
 }
 
@@ -51,13 +53,14 @@ typedef struct {
     eb_bounds product;
 } eb_added;
 
-INLINE eb_added eb_added_of(const fo_qepilogue *e) {
-    return (eb_added){.rounds = e->product_scale != 0,
-                      .scale = v_set1(e->residual_scale),
-                      .product_scale = v_set1(e->product_scale),
+INLINE eb_added eb_added_of(const fo_epilogue *e) {
+    const fo_rescale *s = e->rescale;
+    return (eb_added){.rounds = s->product_scale != 0,
+                      .scale = v_set1(s->residual_scale),
+                      .product_scale = v_set1(s->product_scale),
                       .flip = v_iset1(e->residual_type == FO_S8 ? 0x80 : 0),
-                      .zero = v_iset1(e->residual_zero),
-                      .product = {.lo = v_set1(e->product_lo), .hi = v_set1(e->product_hi)}};
+                      .zero = v_iset1(s->residual_zero),
+                      .product = {.lo = v_set1(s->product_lo), .hi = v_set1(s->product_hi)}};
 }
 
 INLINE vf eb_add_int8(const eb_added *a, const bool rounds, vf y, vi q) {
@@ -66,10 +69,11 @@ INLINE vf eb_add_int8(const eb_added *a, const bool rounds, vf y, vi q) {
 }
 
 /* Plus the residual's elements at r, of which n count. */
-INLINE vf eb_residual(const fo_qepilogue *e, vf y, const void *residual, ptrdiff_t at, ptrdiff_t n) {
+INLINE vf eb_residual(const fo_epilogue *e, vf y, const void *residual, ptrdiff_t at, ptrdiff_t n) {
     if (e->residual_type == FO_F32) {
         const float *r = (const float *)residual + at;
-        return v_fma(n >= VL ? v_load(r) : v_load_tail(r, n), v_set1(e->residual_scale), y);
+        const vf added = n >= VL ? v_load(r) : v_load_tail(r, n);
+        return e->rescale ? v_fma(added, v_set1(e->rescale->residual_scale), y) : v_add(added, y);
     }
     if (e->residual_type == FO_BF16) {
         uint16_t some[VL] = {0};
@@ -108,14 +112,14 @@ INLINE void eb_store_bf16(uint16_t *c, vf y, ptrdiff_t n) {
 /* How results leave: literals. */
 typedef enum { EB_FLOATS, EB_BFLOATS, EB_SATURATED, EB_BOUNDED, EB_OUTS } eb_out;
 
-INLINE eb_out eb_out_of(const fo_qepilogue *e) {
+INLINE eb_out eb_out_of(const fo_epilogue *e) {
     if (e->type == FO_F32) return EB_FLOATS;
     if (DOTS_BF16 && e->type == FO_BF16) return EB_BFLOATS;
-    return e->saturates ? EB_SATURATED : EB_BOUNDED;
+    return e->rescale && e->rescale->saturates ? EB_SATURATED : EB_BOUNDED;
 }
 
 /* A row of nv vectors (a literal), of which n elements are wanted, to c: whole (a literal) says that these are all. */
-INLINE void eb_store(const eb_out out, const bool clips, const fo_qepilogue *e, const eb_bounds *b, const int nv,
+INLINE void eb_store(const eb_out out, const bool clips, const fo_epilogue *e, const eb_bounds *b, const int nv,
                      const bool whole, vf y[EB_VECTORS], void *c, ptrdiff_t n) {
     if (out == EB_FLOATS) {
         UNROLL_FOR (int v = 0; v < nv; v++) {
@@ -137,7 +141,7 @@ INLINE void eb_store(const eb_out out, const bool clips, const fo_qepilogue *e, 
     if (out == EB_SATURATED)
         UNROLL_FOR (int v = 0; v < nv; v++) q[v] = v_to_int(y[v]);
     else
-        UNROLL_FOR (int v = 0; v < nv; v++) q[v] = eb_round(b, clips ? y[v] : v_mul(y[v], v_set1(e->inverse)));
+        UNROLL_FOR (int v = 0; v < nv; v++) q[v] = eb_round(b, clips ? y[v] : v_mul(y[v], v_set1(e->rescale->inverse)));
     const vi bytes = v_ixor(v_pack(q, b->zero), b->flip);
     if (whole && nv == EB_VECTORS)
         v_istore(c, bytes);
@@ -147,7 +151,7 @@ INLINE void eb_store(const eb_out out, const bool clips, const fo_qepilogue *e, 
 
 /* What is still added to sums of products of int8: vectors for the columns, and for the rows, or NULL, a number. */
 typedef struct {
-    const int32_t *start, *w_zero, *row_zero, *row_sums; /* of fo_qepilogue and fo_qgemm_args */
+    const int32_t *start, *w_zero, *row_zero, *row_sums; /* of fo_rescale and fo_gemm_args */
 } eb_starts;
 
 /* A vector of sums plus what they lack, of row i and columns from j on. */
@@ -159,12 +163,13 @@ INLINE vi eb_started(const eb_starts *s, vi sum, ptrdiff_t i, ptrdiff_t j) {
 
 /* mr rows of sums, ldt elements from row to row, of n columns; r and c are their places in the residual and in C. */
 typedef struct {
-    const fo_qepilogue *e;
+    const fo_epilogue *e;
     fo_dtype type; /* of the operands */
     const int32_t *sums;
     eb_starts starts; /* none where the sums have them */
     ptrdiff_t ldt, mr, n;
     const float *scale, *bias, *nudge, *slopes, *row_scale;
+    bool longer;
     const void *r;
     void *c;
     ptrdiff_t ldc;
@@ -176,7 +181,7 @@ INLINE void eb_activated(const fo_act_kind kind, const eb_sums *s, ptrdiff_t i, 
         vi sum = v_iload(s->sums + i * s->ldt + j);
         if (s->starts.start) sum = eb_started(&s->starts, sum, i, j);
         vf y = eb_vector(s->type, sum, s->scale + j, s->row_scale ? s->row_scale + i : NULL, s->bias + j,
-                         s->nudge ? s->nudge + j : NULL, s->e->longer);
+                         s->nudge ? s->nudge + j : NULL, s->longer);
         if (s->r) y = eb_residual(s->e, y, s->r, i * s->e->ldr + j, s->n - j);
         const vf slopes = kind == FO_PRELU ? v_load_tail(s->slopes + j, s->n - j) : v_zero();
         v_store(to, v_act(kind, y, s->e->act.p0, s->e->act.p1, slopes));
@@ -186,7 +191,8 @@ INLINE void eb_activated(const fo_act_kind kind, const eb_sums *s, ptrdiff_t i, 
 /* Bounds of a clip are in eb_store. */
 static __attribute__((noinline)) void eb_rows(const eb_sums *s) {
     enum { MOST = EB_VECTORS * VL };
-    const fo_act_kind kind = s->e->clips ? FO_IDENTITY : s->e->act.kind;
+    const bool clips = fo_in_registers(&s->e->act);
+    const fo_act_kind kind = clips ? FO_IDENTITY : s->e->act.kind;
     const eb_out out = eb_out_of(s->e);
     const eb_bounds b = eb_start(s->e);
     float some[MOST] = {0};
@@ -198,9 +204,9 @@ static __attribute__((noinline)) void eb_rows(const eb_sums *s) {
             UNROLL_FOR (int v = 0; v < EB_VECTORS; v++) y[v] = v_load(some + v * VL);
             void *c = (char *)s->c + (i * s->ldc + j) * fo_size(s->e->type);
             if (n == MOST)
-                eb_store(out, s->e->clips, s->e, &b, EB_VECTORS, true, y, c, n);
+                eb_store(out, clips, s->e, &b, EB_VECTORS, true, y, c, n);
             else
-                eb_store(out, s->e->clips, s->e, &b, EB_VECTORS, false, y, c, n);
+                eb_store(out, clips, s->e, &b, EB_VECTORS, false, y, c, n);
         }
 }
 

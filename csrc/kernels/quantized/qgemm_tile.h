@@ -11,7 +11,7 @@ _Static_assert((int)Q_VECTORS <= (int)EB_VECTORS, "a row of a tile is packed at 
 
 /* Tiles of one shape below one another, the first at row i and column j. */
 typedef struct qstack {
-    const fo_qgemm_args *g;
+    const fo_gemm_args *g;
     ptrdiff_t i, j, count;
     const int8_t *b;
     int nv, wanted; /* vectors of columns, columns that are stored */
@@ -108,12 +108,12 @@ INLINE const int8_t *qsteps(const fo_dtype type, const int mr, const int nv, vi 
     return b;
 }
 
-static void qrow_sums(const fo_qgemm_args *g, int32_t *sums) {
+void FO_NAME(fo_row_sums)(const fo_gemm_args *g, int32_t *sums) {
     const vi ones = v_dot_weights(v_iset1(0x01010101), 0);
     const ptrdiff_t bytes = 4 * PHASES * g->k;
     int32_t lanes[VL];
     for (ptrdiff_t i = 0; i < g->lines * g->m; i++) {
-        const uint8_t *row = g->a + i / g->m * g->a_line + i % g->m * g->lda;
+        const uint8_t *row = g->a_groups + i / g->m * g->a_line + i % g->m * g->lda;
         vi sum = v_iset1(0);
         for (ptrdiff_t s = 0; s < g->segments; s++) {
             const uint8_t *a = row + s * g->segment;
@@ -132,34 +132,48 @@ static void qrow_sums(const fo_qgemm_args *g, int32_t *sums) {
 typedef void qend_fn(const qstack *t, const int32_t *sums, int mr, ptrdiff_t i);
 
 /* What is added to sums of int8. */
-INLINE eb_starts qstarts(const fo_qgemm_args *g) {
-    return (eb_starts){g->ep.start, g->ep.w_zero, g->row_zero, g->row_sums};
+INLINE eb_starts qstarts(const fo_gemm_args *g) {
+    const fo_rescale *s = g->ep.rescale;
+    if (!s) return (eb_starts){NULL, NULL, NULL, NULL};
+    return (eb_starts){s->start + g->column, s->w_zero ? s->w_zero + g->column : NULL, g->row_zero, g->row_sums};
 }
 
 /* What a loop over rows adds to sums: `start` and the bias; a residual of int8, too, rounded before or not; anything. */
 typedef enum { QEND_PLAIN, QEND_SUM, QEND_ROUNDED_SUM, QEND_ANY, QEND_KINDS } qend_kind;
 
+/* Scales of sums of int8, from the call's first column on. */
+typedef struct {
+    const float *scale, *nudge; /* nudge: or NULL */
+    bool longer;
+} qend_scales;
+
+INLINE qend_scales qend_scales_of(const fo_gemm_args *g, const bool nudged) {
+    const fo_rescale *s = g->ep.rescale;
+    return (qend_scales){s->scale + g->column, nudged && s->nudge ? s->nudge + g->column : NULL, s->longer};
+}
+
 /* All columns, of no activation but a clip. */
 INLINE void qend_rows(const fo_dtype type, const eb_out out, const qend_kind kind, const int nv, const qstack *t,
                       const int32_t *sums, const int mr, ptrdiff_t i) {
-    const fo_qgemm_args *g = t->g;
-    const fo_qepilogue *e = &g->ep;
+    const fo_gemm_args *g = t->g;
+    const fo_epilogue *e = &g->ep;
     const ptrdiff_t ldc = g->ldc * fo_size(e->type);
     const eb_bounds b = eb_start(e);
     const eb_starts starts = qstarts(g);
-    const eb_added added = eb_added_of(e);
-    const bool any = kind == QEND_ANY;
-    char *c = (char *)g->c + i * ldc + t->j * fo_size(e->type);
+    const bool any = kind == QEND_ANY, adds = kind == QEND_SUM || kind == QEND_ROUNDED_SUM;
+    const eb_added added = adds ? eb_added_of(e) : (eb_added){.rounds = false};
+    const qend_scales s = type == FO_S8 ? qend_scales_of(g, any) : (qend_scales){NULL, NULL, false};
+    char *c = (char *)g->c_typed + i * ldc + t->j * fo_size(e->type);
     for (const ptrdiff_t end = i + mr; i < end; i++, sums += nv * VL, c += ldc) {
         vf y[EB_VECTORS];
         UNROLL_FOR (int v = 0; v < nv; v++) {
             const ptrdiff_t j = t->j + v * VL;
             vi sum = v_iload(sums + v * VL);
             if (type == FO_S8) sum = any ? eb_started(&starts, sum, i, j) : v_iadd(sum, v_iload(starts.start + j));
-            y[v] = eb_vector(type, sum, e->scale + j, any && g->row_scale ? g->row_scale + i : NULL, e->bias + j,
-                             any && e->nudge ? e->nudge + j : NULL, e->longer);
+            y[v] = eb_vector(type, sum, s.scale + j, any && g->row_scale ? g->row_scale + i : NULL, e->bias + j,
+                             s.nudge ? s.nudge + j : NULL, s.longer);
             if (any && e->residual) y[v] = eb_residual(e, y[v], e->residual, i * e->ldr + j, VL);
-            if (kind == QEND_SUM || kind == QEND_ROUNDED_SUM)
+            if (adds)
                 y[v] = eb_add_int8(&added, kind == QEND_ROUNDED_SUM, y[v],
                                    v_load_bytes((const uint8_t *)e->residual + i * e->ldr + j));
         }
@@ -169,26 +183,28 @@ INLINE void qend_rows(const fo_dtype type, const eb_out out, const qend_kind kin
 
 /* Other activations, edges. */
 INLINE void qend_activated(const fo_dtype type, const qstack *t, const int32_t *sums, int mr, ptrdiff_t i) {
-    const fo_qgemm_args *g = t->g;
-    const fo_qepilogue *e = &g->ep;
-    const ptrdiff_t size = fo_size(e->type), of_residual = fo_size(e->residual_type), j = t->j;
+    const fo_gemm_args *g = t->g;
+    const fo_epilogue *e = &g->ep;
+    const fo_rescale *rescale = type == FO_S8 ? e->rescale : NULL;
+    const ptrdiff_t size = fo_size(e->type), of_residual = fo_size(e->residual_type), j = t->j, at = g->column + j;
     const eb_sums s = {.e = e,
                        .type = type,
                        .sums = sums,
                        .ldt = t->nv * VL,
                        .mr = mr,
                        .n = t->wanted,
-                       .starts = {.start = type == FO_S8 ? e->start + j : NULL,
-                                  .w_zero = e->w_zero ? e->w_zero + j : NULL,
+                       .starts = {.start = rescale ? rescale->start + at : NULL,
+                                  .w_zero = rescale && rescale->w_zero ? rescale->w_zero + at : NULL,
                                   .row_zero = g->row_zero ? g->row_zero + i : NULL,
                                   .row_sums = g->row_sums ? g->row_sums + i : NULL},
-                       .scale = e->scale + j,
+                       .scale = rescale ? rescale->scale + at : NULL,
                        .bias = e->bias + j,
-                       .nudge = e->nudge ? e->nudge + j : NULL,
+                       .nudge = rescale && rescale->nudge ? rescale->nudge + at : NULL,
+                       .longer = rescale && rescale->longer,
                        .slopes = e->act.slopes ? e->act.slopes + j : NULL,
                        .row_scale = g->row_scale ? g->row_scale + i : NULL,
                        .r = e->residual ? (const char *)e->residual + (i * e->ldr + j) * of_residual : NULL,
-                       .c = (char *)g->c + (i * g->ldc + j) * size,
+                       .c = (char *)g->c_typed + (i * g->ldc + j) * size,
                        .ldc = g->ldc};
     eb_rows(&s);
 }
@@ -242,27 +258,27 @@ static qend_table qends_BF16 = {QEND_EACH(BF16, FLOATS), QEND_EACH(BF16, BFLOATS
 #endif
 
 /* What is added to a call's rows. */
-INLINE qend_kind qend_kind_of(const fo_dtype type, const fo_qgemm_args *g) {
-    const fo_qepilogue *e = &g->ep;
-    if (type == FO_S8 && (g->row_scale || g->row_zero || g->row_sums || e->nudge)) return QEND_ANY;
+INLINE qend_kind qend_kind_of(const fo_dtype type, const fo_gemm_args *g) {
+    const fo_epilogue *e = &g->ep;
+    if (type == FO_S8 && (g->row_scale || g->row_zero || g->row_sums || e->rescale->nudge)) return QEND_ANY;
     if (!e->residual) return QEND_PLAIN;
     if (fo_size(e->residual_type) > 1) return QEND_ANY;
-    return e->product_scale != 0 ? QEND_ROUNDED_SUM : QEND_SUM;
+    return e->rescale->product_scale != 0 ? QEND_ROUNDED_SUM : QEND_SUM;
 }
 
 /* The end of a call's tiles, of nv vectors of which `wanted` columns are stored. */
-INLINE qend_fn *qend_of(const fo_dtype type, const fo_qgemm_args *g, const int nv, const int wanted) {
+INLINE qend_fn *qend_of(const fo_dtype type, const fo_gemm_args *g, const int nv, const int wanted) {
     qend_table *table = type == FO_S8 ? &qends_S8 : &qends_F32;
     qend_fn *activated = type == FO_S8 ? qend_S8 : qend_F32;
 #if DOTS_BF16
     if (type == FO_BF16) table = &qends_BF16, activated = qend_BF16;
 #endif
     qend_fn *rows = (*table)[eb_out_of(&g->ep)][qend_kind_of(type, g)];
-    return rows && g->ep.clips && wanted == nv * VL ? rows : activated;
+    return rows && fo_in_registers(&g->ep.act) && wanted == nv * VL ? rows : activated;
 }
 
 INLINE void qtiles(const fo_dtype type, const qstack *t, const int mr, const int nv) {
-    const fo_qgemm_args *g = t->g;
+    const fo_gemm_args *g = t->g;
     ptrdiff_t i = t->i;
     for (ptrdiff_t done = 0; done < t->count; done++, i += mr) {
         vi acc[Q_MAX_ROWS][Q_VECTORS];
@@ -271,7 +287,7 @@ INLINE void qtiles(const fo_dtype type, const qstack *t, const int mr, const int
             UNROLL_FOR (int v = 0; v < nv; v++) acc[r][v] = v_iset1(0);
         const int8_t *b = t->b;
         for (ptrdiff_t s = 0; s < g->segments; s++)
-            b = qsteps(type, mr, nv, acc, g->a + i * g->lda + s * g->segment, g->lda, b, g->k);
+            b = qsteps(type, mr, nv, acc, g->a_groups + i * g->lda + s * g->segment, g->lda, b, g->k);
         UNROLL_FOR (int r = 0; r < mr; r++)
             UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + (r * nv + v) * VL, acc[r][v]);
         t->end(t, sums, mr, i);
@@ -300,14 +316,14 @@ TILES(TILE_S8)
 static qtable tiles_S8 = TABLE_OF(ENTRY_S8);
 
 /* A panel of columns after another, of up to nr; its rows in tiles of nearly equal heights. */
-static void line_by_table(const fo_dtype type, const fo_qgemm_args *g, qtable *table, ptrdiff_t nr) {
+static void line_by_table(const fo_dtype type, const fo_gemm_args *g, qtable *table, ptrdiff_t nr) {
     ptrdiff_t columns;
     if (!g->m) return;
     for (ptrdiff_t j = 0; j < g->n; j += columns) {
-        columns = fo_qpanel(g->n - j, VL, nr);
+        columns = fo_panel_columns(g->n - j, VL, nr);
         const ptrdiff_t nv = columns / VL, room = Q_ROWS * Q_VECTORS / nv, high = room < Q_MAX_ROWS ? room : Q_MAX_ROWS;
         const ptrdiff_t tiles = (g->m + high - 1) / high, mr = g->m / tiles, taller = g->m % tiles;
-        qstack t = {.g = g, .j = j, .b = g->b + 4 * j * g->k * g->segments, .nv = (int)nv};
+        qstack t = {.g = g, .j = j, .b = g->b_groups + 4 * j * g->k * g->segments, .nv = (int)nv};
         t.wanted = (int)(g->n - j < columns ? g->n - j : columns);
         t.end = qend_of(type, g, t.nv, t.wanted);
         for (ptrdiff_t done = 0; done < tiles; done += t.count) {
@@ -319,19 +335,19 @@ static void line_by_table(const fo_dtype type, const fo_qgemm_args *g, qtable *t
     }
 }
 
-static void gemm_by_table(const fo_dtype type, const fo_qgemm_args *g, qtable *table, ptrdiff_t nr) {
+static void gemm_by_table(const fo_dtype type, const fo_gemm_args *g, qtable *table, ptrdiff_t nr) {
     for (ptrdiff_t line = 0; line < g->lines; line++) {
-        const fo_qgemm_args one = fo_qline(g, line);
+        const fo_gemm_args one = fo_gemm_line(g, line);
         line_by_table(type, &one, table, nr);
     }
 }
 
-static void qgemm(const fo_qgemm_args *g) { gemm_by_table(FO_S8, g, &tiles_S8, Q_VECTORS * VL); }
+void FO_NAME(fo_gemm_int8)(const fo_gemm_args *g) { gemm_by_table(FO_S8, g, &tiles_S8, Q_VECTORS * VL); }
 
 #if DOTS_BF16
 #define TILE_BF16(nv, mr) TILE_OF(BF16, nv, mr)
 #define ENTRY_BF16(nv, mr) ENTRY_OF(BF16, nv, mr)
 TILES(TILE_BF16)
 static qtable tiles_BF16 = TABLE_OF(ENTRY_BF16);
-static void qgemm_bf16(const fo_qgemm_args *g) { gemm_by_table(FO_BF16, g, &tiles_BF16, Q_VECTORS * VL); }
+void FO_NAME(fo_gemm_bf16)(const fo_gemm_args *g) { gemm_by_table(FO_BF16, g, &tiles_BF16, Q_VECTORS * VL); }
 #endif
