@@ -62,7 +62,7 @@ cdef class RowPlan:
 cdef class Windows:
     """Which frames a convolution's outputs need. Outputs are counted as the layer without padding has them, over the
     frames that are held and the new ones; padding: (before, after), "same" or "valid"."""
-    cdef Py_ssize_t stride, span, before, zeros_behind
+    cdef Py_ssize_t stride, span, before, zeros_after
     cdef bint one_for_one
 
     def __cinit__(self, Py_ssize_t stride, Py_ssize_t span, padding, *more):
@@ -75,7 +75,7 @@ cdef class Windows:
             raise ValueError("padding='same' follows from the length of the sequence: a stream needs numbers")
         if isinstance(padding, str):
             padding = ((span - 1) // 2, span // 2) if padding == "same" else (0, 0)
-        self.before, self.zeros_behind = padding
+        self.before, self.zeros_after = padding
         self.one_for_one = stride == 1 and self.before == span - 1
 
     cdef Py_ssize_t whole(self, Py_ssize_t frames) noexcept:
@@ -95,7 +95,7 @@ cdef class Windows:
 
     cdef void rest(self, Py_ssize_t count, Py_ssize_t held, Py_ssize_t *first, Py_ssize_t *last) noexcept:
         """Those that the end of the sequence completes."""
-        first[0], last[0] = 0, self.whole(count + self.zeros_behind) - self.done(count)
+        first[0], last[0] = 0, self.whole(count + self.zeros_after) - self.done(count)
 
     cdef Py_ssize_t kept(self, Py_ssize_t count) noexcept:
         """From the first frame on that the next output needs, zeros before the sequence among them."""
@@ -104,7 +104,7 @@ cdef class Windows:
 
 cdef class TransposedWindows(Windows):
     """The same of a transposed convolution: which outputs no later frame adds to. `more`: of the layer without padding,
-    the outputs behind those of the last frame."""
+    the outputs after those of the last frame."""
     cdef Py_ssize_t end, late, overlap
 
     def __init__(self, stride, span, padding, more):
@@ -112,7 +112,8 @@ cdef class TransposedWindows(Windows):
             before = max(span - stride, 0) // 2
             padding = (before, span - stride - before) if padding == "same" else (0, 0)
         self.before, after = padding
-        self.end = span + more - after - stride  # of the result, behind the last frame's first output but for a stride
+        # of the result, counted from the first output of a frame after the last one
+        self.end = span + more - after - stride
         self.late = max(0, -self.end)  # outputs that the end of the sequence may cut off
         # frames that later outputs need or stand at, beside the next one
         self.overlap = max((span - 1 + self.late) // stride, (self.late + stride - 1) // stride, self.end > 0)
@@ -162,7 +163,7 @@ cdef class ConvolutionStream:
     cdef RowPlan layer  # as it was made
     cdef ImagePlan images  # of the layer without padding
     cdef Windows windows
-    cdef ndarray memory  # of frames, one behind the other: (batch, frames, ic)
+    cdef ndarray memory  # of frames, one after the other: (batch, frames, ic)
     cdef Py_ssize_t batch, begin, end  # of the frames in memory
     cdef Py_ssize_t count  # frames that have come
 
@@ -237,7 +238,7 @@ cdef class ConvolutionStream:
         ndarray, float32, (batch, oc, m) or (batch, m, oc)
             m may be 0. `out` where it is given.
         """
-        cdef Py_ssize_t zeros = self.windows.zeros_behind, first, last, held = self.make_room(zeros)
+        cdef Py_ssize_t zeros = self.windows.zeros_after, first, last, held = self.make_room(zeros)
         cdef ndarray y
         self.windows.rest(self.count, held, &first, &last)
         y = self.place(out, 3, last - first)
@@ -267,7 +268,7 @@ cdef class ConvolutionStream:
         return new_result(3, order).transpose(0, 2, 1)
 
     cdef int put(self, ndarray a, Py_ssize_t added) except -1:
-        """Copies frames behind those that are held."""
+        """Copies frames to the end of those that are held."""
         cdef fo_copy_args copy
         cdef int nd = cnp.PyArray_NDIM(a), c = 2 if nd == 3 and self.layer.row == 1 else min(nd - 1, 1)
         cdef Py_ssize_t ic = self.images.ic
@@ -344,7 +345,7 @@ cdef class ConvolutionStream:
         return 0
 
     cdef Py_ssize_t make_room(self, Py_ssize_t added) except -1:
-        """For so many frames behind those that are held, which move to the front now and then; returns how many are
+        """For so many frames after those that are held, which move to the front now and then; returns how many are
         held."""
         cdef Py_ssize_t held = self.end - self.begin, room = cnp.PyArray_DIM(self.memory, 1)
         if self.end + added <= room:
