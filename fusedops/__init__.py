@@ -87,9 +87,11 @@ __all__ = [
     "Conv2d",
     "ConvTranspose1d",
     "ConvTranspose2d",
+    "DamagedFile",
     "DepthwiseSeparable",
     "GRU",
     "GRUCell",
+    "InvalidArgument",
     "InvertedResidual",
     "KVCache",
     "LSTM",
@@ -102,6 +104,7 @@ __all__ = [
     "Quantization",
     "RNN",
     "RNNCell",
+    "UnsupportedOperator",
     "activation",
     "adaptive_avg_pool2d",
     "attention",
@@ -159,15 +162,26 @@ if TYPE_CHECKING:  # and for tools such as PyInstaller, which look for statement
     from . import graph as graph
     from . import reference as reference
     from .graph import Benchmark as Benchmark
+    from .graph import (
+        DamagedFile,
+        InvalidArgument,
+        Model,
+        UnsupportedOperator,
+        from_torch,
+        load,
+        load_onnx,
+        load_tflite,
+        torch_report,
+    )
     from .graph import Decoder as Decoder
     from .graph import Explanation as Explanation
-    from .graph import Model, from_torch, load, load_onnx, load_tflite, torch_report
     from .graph import Profile as Profile
     from .graph import Value as Value
     from .interop.keras import from_keras
 
 _TYPES = "Benchmark", "Decoder", "Explanation", "Profile", "Value"  # of what models give, for annotations
 _LATER = dict.fromkeys((*_TYPES, "Model", "from_torch", "load", "load_onnx", "load_tflite", "torch_report"), ".graph")
+_LATER |= dict.fromkeys(("DamagedFile", "InvalidArgument", "UnsupportedOperator"), ".graph")
 _LATER["from_keras"] = ".interop.keras"
 
 

@@ -10,6 +10,16 @@ import numpy as np
 _LARGE = 31 << 20  # below the largest block that glibc learns from
 
 
+def whole(source):
+    """The bytes of a file that is open, from where it stands; anything else as it is."""
+    if not hasattr(source, "read"):
+        return source
+    data = source.read()
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"the file gives {type(data).__name__}, not bytes: open it with mode 'rb'")
+    return data
+
+
 def opened(path):
     """Opens a file or a pipe, which ends where its writer closes it. A device may have no end."""
     mode = os.stat(path).st_mode

@@ -235,7 +235,7 @@ def measure_network(path, threads, sizes, quick=False, disabled_passes=(), preci
     `sizes` are those of the dimensions that have names.
     """
     model = network(path, disabled_passes, precision)
-    names = {n for value in model.inputs for n in value.shape or () if isinstance(n, str)}
+    names = {n for value in model.inputs for n in value.dimensions() or () if isinstance(n, str)}
     if unknown := set(sizes) - names:
         raise ValueError(
             f"no dimension of the network has the name {min(unknown)!r}; these have names: "
@@ -358,7 +358,7 @@ def random_input(value, sizes):
     """Normal numbers, or zeros where the network takes integers: indices as a rule. A dimension without a size is 1."""
     if value.shape is None:
         raise ValueError(f"the network does not say what shape its input {value.name} has")
-    shape = [sizes.get(n, 1) if isinstance(n, str) else n for n in value.shape]
+    shape = [sizes.get(n, 1) if isinstance(n, str) else n for n in value.dimensions()]
     if value.dtype != np.float32:
         return np.zeros(shape, value.dtype)
     return np.random.default_rng(0).standard_normal(shape, np.float32)

@@ -12,6 +12,7 @@ from .frontends import native
 from .frontends.onnx.reader import read_onnx
 from .frontends.tflite.tflite_reader import read_tflite
 from .ir.draws import checked_seed
+from .ir.errors import DamagedFile, InvalidArgument, UnsupportedOperator
 from .ir.explanation import Explanation, Fusion, Refusal
 from .ir.float16 import upcast
 from .ir.graph import Value
@@ -20,21 +21,25 @@ from .model import Model
 from .passes.optimizer import check_names
 from .runtime.decoder import Decoder
 from .runtime.profiler import Benchmark, Profile
+from .runtime.threads import checked_threads
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
-    from typing import Any
+    from typing import Any, BinaryIO
 
     from .._types import Precision, Progress
     from .frontends.torch.compile_report import TorchReport
 
 __all__ = [
     "Benchmark",
+    "DamagedFile",
     "Decoder",
     "Explanation",
+    "InvalidArgument",
     "Model",
     "Profile",
+    "UnsupportedOperator",
     "Value",
     "from_torch",
     "load",
@@ -55,16 +60,17 @@ def load_onnx(
     disabled_passes: Iterable[str] = (),
     precision: Precision | None = None,
     seed: int | None = None,
+    num_threads: int | None = None,
     progress: Progress = None,
 ) -> Model:
     """Loads a network from ONNX. Needs the ``onnx`` package: ``pip install -e '.[onnx]'`` in a checkout.
 
     Parameters
     ----------
-    model : str, path-like, bytes or onnx.ModelProto
-        Opset 7 to 21, later ones as long as their operators mean the same, and older ones as far as ONNX converts them.
-        A file of 16 MB and more is mapped, and must stay as it is while the network is used; one of the same name may
-        take its place by renaming.
+    model : str, path-like, bytes, binary file or onnx.ModelProto
+        Weights in other files are found by a path alone. Opset 7 to 21, later ones as long as their operators mean the
+        same, and older ones as far as ONNX converts them. A file of 16 MB and more is mapped, and must stay as it is
+        while the network is used; one of the same name may take its place by renaming.
     fold : bool
         Compute with constants now: batch norm goes into the weights before it.
     fuse : bool
@@ -79,6 +85,9 @@ def load_onnx(
     seed : int, optional
         Of the random numbers that the network draws, if it draws any; None: another one for each network. See
         :meth:`Model.seed`.
+    num_threads : int, optional
+        The most threads that calls of this network use, of those that :func:`fusedops.set_num_threads` allows. Networks
+        with other numbers may run beside it in other threads of Python.
     progress : bool or callable, optional
         True shows on standard error how far this is: a bar, or lines where rich is not installed. A callable is told
         what part is done, from 0 to 1.
@@ -89,8 +98,10 @@ def load_onnx(
 
     Raises
     ------
-    ValueError
-        Not an ONNX model, a damaged one, or operators that fusedops does not have, all of them named.
+    DamagedFile
+        Not an ONNX model, or a damaged one. This and the next are ValueErrors.
+    UnsupportedOperator
+        Operators that fusedops does not have, all of them named.
     OSError
         The file cannot be read.
     ImportError
@@ -109,7 +120,7 @@ def load_onnx(
     >>> model(np.ones((1, 3), np.float32), np.ones((3, 2), np.float32))
     array([[3., 3.]], dtype=float32)
     """
-    options = _options(fold, fuse, disabled_passes, "float32" if precision is None else precision, seed)
+    options = _options(fold, fuse, disabled_passes, "float32" if precision is None else precision, seed, num_threads)
     with _loading("load_onnx", progress) as tell:
         graph = read_onnx(model)
         if precision is None and graph.bfloat16:
@@ -136,19 +147,22 @@ def _logged(title, model):
     return model
 
 
-def _options(fold, fuse, disabled_passes, precision, seed):
+def _options(fold, fuse, disabled_passes, precision, seed, num_threads=None):
     multiplies(precision)  # or the error that says what it may be
-    return BuildOptions(fold, fuse, check_names(disabled_passes), precision, checked_seed(seed))
+    disabled = check_names(disabled_passes)
+    return BuildOptions(fold, fuse, disabled, precision, checked_seed(seed), checked_threads(num_threads))
 
 
 def load_tflite(
-    model: str | os.PathLike[str] | bytes | bytearray | memoryview,
+    model: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO,
     *,
+    signature: str | None = None,
     fold: bool = True,
     fuse: bool = True,
     disabled_passes: Iterable[str] = (),
     precision: Precision = "float32",
     seed: int | None = None,
+    num_threads: int | None = None,
     progress: Progress = None,
 ) -> Model:
     """Loads a network from a TFLite (LiteRT) file. Needs the ``tflite`` package: ``pip install -e '.[tflite]'`` in a
@@ -158,25 +172,32 @@ def load_tflite(
 
     Parameters
     ----------
-    model : str, path-like or bytes
+    model : str, path-like, bytes or binary file
         A ``.tflite`` file.
+    signature : str, optional
+        The signature to read, of a file that has several; None: the first subgraph.
     fold, fuse : bool
     disabled_passes : tuple of str
     precision : "float32" or "bfloat16"
     seed : int, optional
+    num_threads : int, optional
     progress : bool or callable, optional
         See :func:`load_onnx`.
 
     Returns
     -------
     Model
-        Of the file's first subgraph; its signature names the inputs and outputs. Variables of the file keep their
+        The signature names the inputs and outputs. Variables of the file keep their
         values from call to call until ``model.reset()``.
 
     Raises
     ------
-    ValueError
-        Not a TFLite model, a damaged one, or operators that fusedops does not have, all of them named.
+    DamagedFile
+        Not a TFLite model, or a damaged one. All of these are ValueErrors.
+    UnsupportedOperator
+        Operators that fusedops does not have, all of them named.
+    InvalidArgument
+        The file has no such signature.
     OSError
         The file cannot be read.
     ImportError
@@ -202,9 +223,9 @@ def load_tflite(
     >>> model(np.float32([-1, 0, 2]))
     array([0., 0., 2.], dtype=float32)
     """
-    options = _options(fold, fuse, disabled_passes, precision, seed)
+    options = _options(fold, fuse, disabled_passes, precision, seed, num_threads)
     with _loading("load_tflite", progress) as tell:
-        return _logged("load_tflite", Model.built(upcast(read_tflite(model)), options, tell=tell))
+        return _logged("load_tflite", Model.built(upcast(read_tflite(model, signature)), options, tell=tell))
 
 
 @overload
@@ -230,6 +251,7 @@ def from_torch(
     disabled_passes: Iterable[str] = (),
     precision: Precision = "float32",
     seed: int | None = None,
+    num_threads: int | None = None,
     progress: Progress = None,
 ) -> Model: ...
 def from_torch(
@@ -242,6 +264,7 @@ def from_torch(
     disabled_passes: Iterable[str] = (),
     precision: Precision = "float32",
     seed: int | None = None,
+    num_threads: int | None = None,
     progress: Progress = None,
 ) -> Any:
     """Loads a network, or a single layer, from PyTorch. Needs ``pip install -e '.[torch]'`` in a checkout.
@@ -272,6 +295,8 @@ def from_torch(
         See :func:`load_onnx`. Where the module draws random numbers, the network does so too, in each call, from
         NumPy's generator: they are not the numbers that PyTorch has for a seed. Dropout of a module in eval mode draws
         none.
+    num_threads : int, optional
+        See :func:`load_onnx`.
     progress : bool or callable, optional
         See :func:`load_onnx`. Without it a terminal shows what is being done after two seconds.
 
@@ -300,9 +325,9 @@ def from_torch(
     """
     from .frontends.torch import export, nn_layers  # a sixth of the time that `load` takes without them
 
-    options = _options(fold, fuse, disabled_passes, precision, seed)
+    options = _options(fold, fuse, disabled_passes, precision, seed, num_threads)
     if example_inputs is None and not export.is_program(module):
-        if not (fold and fuse) or options.disabled or dynamic_shapes is not None or seed is not None:
+        if not (fold and fuse) or options.disabled or (dynamic_shapes, seed, num_threads) != (None, None, None):
             raise TypeError(
                 "a single layer has nothing to fold or fuse: for a network pass example inputs as well, "
                 "from_torch(module, example_inputs, fold=..., fuse=...)"
@@ -391,12 +416,16 @@ def torch_report(compiled: Any) -> TorchReport:
     return report(compiled)
 
 
-def load(path: str | os.PathLike[str], *, progress: Progress = None) -> Model:
+def load(
+    path: str | os.PathLike[str] | bytes | BinaryIO, *, num_threads: int | None = None, progress: Progress = None
+) -> Model:
     """Loads a network that ``model.save`` wrote. Needs NumPy alone.
 
     Parameters
     ----------
-    path : str or path-like
+    path : str, path-like, bytes or binary file
+    num_threads : int, optional
+        See :func:`load_onnx`. It is not saved.
     progress : bool or callable, optional
         See :func:`load_onnx`.
 
@@ -408,11 +437,11 @@ def load(path: str | os.PathLike[str], *, progress: Progress = None) -> Model:
     Raises
     ------
     TypeError
-        Not a path.
+        Neither a path nor bytes.
     OSError
         No such file.
-    ValueError
-        Not a saved network, a damaged one, or one of another version.
+    DamagedFile
+        Not a saved network, a damaged one, or one of another version. It is a ValueError.
     MemoryError
         Its arrays do not fit into memory.
 
@@ -429,9 +458,10 @@ def load(path: str | os.PathLike[str], *, progress: Progress = None) -> Model:
     ...     fo.load(path)(np.float32([-1, 2]))
     array([0., 2.], dtype=float32)
     """
+    threads = checked_threads(num_threads)
     with _loading("load", progress) as tell:
-        parts = native.load(path)
+        graph, report, source, options = native.load(path)
         tell(0.0, "plans")
-        model = Model(*parts)
+        model = Model(graph, report, source, options._replace(num_threads=threads))
         tell(1.0)
         return _logged("load", model)

@@ -10,31 +10,30 @@ from .._internal.progress import quiet, shown
 from ..interop import dask
 from ..layers import integer
 from .frontends import native
-from .ir.draws import RandomNumbers, checked_seed
+from .ir.draws import checked_seed
 from .ir.explanation import Explanation
 from .ir.float16 import upcast
+from .ir.graph import Metadata, Value
 from .ir.options import BuildOptions
-from .operators.random_numbers import draws
 from .passes.context import example_shapes
 from .passes.optimizer import optimize
 from .planner import leftovers
 from .quantization.quantizer import Options, is_quantized, quantize
 from .quantization.weights import quantize_weights
 from .runtime import merged_decoder, profiler
-from .runtime.arguments import in_order, shape_of, with_inputs
+from .runtime.arguments import by_names, in_order, shape_of, with_inputs
+from .runtime.calls import Calls
 from .runtime.decoder import Decoder
-from .runtime.kept_state import KeptState
 from .runtime.session import Session
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
-    from typing import Any, Literal
+    from typing import Any, BinaryIO, Literal
 
     from numpy.typing import NDArray
 
     from .._types import Calibration, Input, Out, Progress
-    from .ir.graph import Value
     from .runtime.profiler import Benchmark, Profile
 
 
@@ -42,17 +41,26 @@ class Model:
     """A network loaded with :func:`fusedops.load_onnx`, :func:`fusedops.load_tflite`, :func:`fusedops.from_torch` or
     :func:`fusedops.load`.
 
-    ``model(*arrays, **by_name, out=None)`` takes the inputs in order, or by their names, and returns the output, or a
-    tuple of them. `out` is where they go: an array, or for several outputs a tuple of arrays or a dict from their
-    names, with None or no name for those that shall be new. It takes any strides and may overlap an input; an array
-    whose elements lie in a row, apart from all inputs, is written without a copy. It may be called from many threads.
-    Memory for the values inside the network is planned for each set of input shapes at its first call, and
-    kept for the next ones, for up to 64 sets. When one more comes, the half that was not used for longest is dropped.
+    ``model(*arrays, **by_name, out=None, outputs=None)`` takes the inputs in order, or by their names, and returns the
+    output, or a tuple of them. `outputs` has the names of those to compute, where not all are wanted. `out` is where
+    they go: an array, or for several outputs a tuple of arrays or a dict from their names, with None or no name for
+    those that shall be new. It takes any strides and may overlap an input; an array whose elements lie in a row, apart
+    from all inputs, is written without a copy. It may be called from many threads. Memory for the values inside the
+    network is planned for each set of input shapes at its first call, and kept for the next ones, for up to 64 sets.
+    When one more comes, the half that was not used for longest is dropped.
 
     Attributes
     ----------
     inputs, outputs : list of Value
-        Each with name, shape (a str where a dimension may differ from call to call) and dtype.
+        Each with name, dtype and shape. A dimension that may differ from call to call is a str, or None where the file
+        does not name it. ``file_type`` is the type of elements in the file.
+    optional_inputs : list of Value
+        Inputs that the file has values for; calls may give others by name.
+    metadata : Metadata
+        What the file says of itself: ``producer``, ``graph``, ``domain``, ``version``, ``description``,
+        ``graph_description``, and ``custom``, a dict of its own entries.
+    num_threads : int, or None
+        The most threads that calls use of those that :func:`fusedops.set_num_threads` allows.
 
     Examples
     --------
@@ -80,37 +88,50 @@ class Model:
         `options` are those that it was made with."""
         self._graph, self._report, self._source, self._options, self._variants = graph, report, source, options, {}
         self._shares = {}  # of each node in the time of the latest profile
-        self._session = Session(graph, options)
-        self._state = KeptState(graph, self._session.run) if graph.states else None
-        self._run = self._session.run if self._state is None else self._state.run
-        self._random = RandomNumbers(options.seed) if draws(graph) else None
-        if self._random is not None:
-            self._run = partial(self._random.call, self._run)
+        self._calls = Calls(graph, options)
+        self._session, self._run = self._calls.session, self._calls.run
         self._decoding = self._first_call = None
 
     @property
     def inputs(self) -> list[Value]:
-        return list(self._graph.inputs if self._state is None else self._state.inputs)
+        return list(self._calls.inputs)
+
+    @property
+    def optional_inputs(self) -> list[Value]:
+        return list(self._calls.optional)
 
     @property
     def outputs(self) -> list[Value]:
-        return list(self._graph.outputs if self._state is None else self._state.outputs)
+        return list(self._calls.outputs)
 
-    def __call__(self, /, *arrays, out: Out | None = None, **by_name) -> Any:
+    @property
+    def metadata(self) -> Metadata:
+        return self._graph.metadata
+
+    @property
+    def num_threads(self) -> int | None:
+        return self._options.num_threads
+
+    def __call__(
+        self, /, *arrays, out: Out | None = None, outputs: str | Sequence[str] | None = None, **by_name
+    ) -> Any:
         """The outputs for the inputs in order or by name: an array, or a tuple of them where the network has
         several."""
         if by_name:
             model, arrays = self._bound(in_order(self.inputs, arrays, by_name) | by_name)
-            return model(*arrays, out=out)
+            return model(*arrays, out=out, outputs=outputs)
+        run = self._run if outputs is None else self._calls.of(outputs)
         try:
-            results = self._run(arrays) if out is None else self._run(arrays, out)
+            results = run(arrays) if out is None else run(arrays, out)
         except ValueError:
             if len(self.outputs) != 1 or not dask.asked_for_dtype():
                 raise
             return dask.example_of(self.outputs)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, inputs: Mapping[str, Input], *others) -> dict[str, NDArray[Any]]:
+    def run(
+        self, inputs: Mapping[str, Input], *others, outputs: Sequence[str] | None = None
+    ) -> dict[str, NDArray[Any]]:
         """Runs the network on arrays by the names of its inputs.
 
         Parameters
@@ -118,6 +139,8 @@ class Model:
         inputs : dict of str to ndarray
         *others
             Nothing: a call such as ONNX Runtime's ``run(None, inputs)`` is told what to write.
+        outputs : sequence of str, optional
+            Names of the outputs to compute; None: all.
 
         Returns
         -------
@@ -141,7 +164,7 @@ class Model:
         if others:
             raise TypeError(
                 "run takes a dict of inputs alone, and gives all outputs by name: write model.run(inputs) in place of "
-                "ONNX Runtime's run(names, inputs), and model.run(inputs)[name] for one output"
+                "ONNX Runtime's run(names, inputs), and model.run(inputs, outputs=names) for some of them"
             )
         if not isinstance(inputs, Mapping):
             raise TypeError(
@@ -149,21 +172,18 @@ class Model:
                 f"takes them in order"
             )
         model, arrays = self._bound(inputs)
-        results = model(*arrays)
-        names = [v.name for v in self.outputs]
+        results = model(*arrays, outputs=outputs)
+        names = [v.name for v in self._calls.outputs] if outputs is None else outputs
+        names = [names] if isinstance(names, str) else names
         return dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
 
     def _bound(self, inputs):
         """(the network, its inputs in order) of inputs by their names; one that takes inputs with a default where such
         are given."""
-        names = [v.name for v in self.inputs]
-        defaults = [v.name for v in self._graph.defaults]
-        if set(names) < set(inputs) <= {*names, *defaults}:
-            return self._taking([name for name in defaults if name in inputs])._bound(inputs)
-        if set(inputs) != set(names):
-            taken = ", ".join(names) + (f" (and may take {', '.join(defaults)})" if defaults else "")
-            raise ValueError(f"the network takes the inputs {taken}, got {', '.join(map(str, inputs)) or 'none'}")
-        return self, [inputs[name] for name in names]
+        more = by_names(self._calls.inputs, self._calls.optional, inputs)
+        if more:
+            return self._taking(more)._bound(inputs)
+        return self, [inputs[v.name] for v in self._calls.inputs]
 
     def _taking(self, names):
         """The network with inputs that have a default as inputs that must be given."""
@@ -183,11 +203,7 @@ class Model:
 
     def _plan(self, *arrays):
         """(plan, arenas) for these inputs."""
-        return self._session.plan_of(self._with_state(arrays))
-
-    def _with_state(self, arrays):
-        """What the session takes for the inputs of a call."""
-        return arrays if self._state is None else (*arrays, *self._state.now)
+        return self._calls.limited(self._session.plan_of)(self._calls.with_state(arrays))
 
     def reset(self) -> None:
         """Gives the network's variables the values that they had at first: of a stream, before another one begins.
@@ -202,8 +218,8 @@ class Model:
         ...     net (float[n] x) => (float[n] y) { y = Relu(x) }'''))
         >>> model.reset()
         """
-        if self._state is not None:
-            self._state.reset()
+        if self._calls.state is not None:
+            self._calls.state.reset()
 
     def seed(self, seed: int | None = None) -> None:
         """Begins the network's random numbers anew: from then on they are those of this seed, a call after another.
@@ -237,8 +253,8 @@ class Model:
         """
         seed = checked_seed(seed)
         self._options = self._options._replace(seed=seed)
-        if self._random is not None:
-            self._random.seed(seed)
+        if self._calls.random is not None:
+            self._calls.random.seed(seed)
             self._variants.clear()  # which draw by themselves
 
     def memory(self, *shapes) -> int:
@@ -268,7 +284,7 @@ class Model:
         0
         """
         shapes = [shape_of(s, v) for s, v in with_inputs(self.inputs, shapes)]
-        return self._session.plan([*shapes, *(a.shape for a in self._graph.states)])[0].arena
+        return self._calls.plan([*shapes, *(a.shape for a in self._graph.states)]).arena
 
     def explain(self) -> Explanation:
         """What was fused, with the operations and bytes saved, and what was not and why.
@@ -302,7 +318,7 @@ class Model:
         if len(shapes) < len(self._graph.inputs) or self._session.shape_inputs:
             return None
         try:
-            return self._session.plan(list(shapes.values()))[0]
+            return self._calls.plan(list(shapes.values()))
         except (ValueError, MemoryError):
             return None
 
@@ -379,8 +395,9 @@ class Model:
         ['Add']
         """
         unfused = self._forms().get("unfused")
-        taken = self._session.take(self._with_state(arrays))
-        profile = profiler.profile(self._session, unfused and unfused._session, taken, integer(repeat, "repeat"))
+        taken = self._session.take(self._calls.with_state(arrays))
+        sessions = self._session, unfused and unfused._session
+        profile = self._calls.limited(profiler.profile)(*sessions, taken, integer(repeat, "repeat"))
         total = sum(layer.ms for layer in profile.layers)
         self._shares = {layer.name: layer.ms / total for layer in profile.layers if total}
         return profile
@@ -443,7 +460,7 @@ class Model:
         capacity = integer(capacity, "capacity")
         if self._decoding is None:
             self._decoding, self._first_call = merged_decoder.sessions(self._session)
-        return Decoder(self._decoding, self._first_call, capacity, self._random)
+        return Decoder(self._decoding, self._first_call, capacity, self._calls.random, self._calls.num_threads)
 
     def quantize(
         self,
@@ -531,7 +548,7 @@ class Model:
         1 of 1 layers in int4; weights by rounding to nearest
         ...
         """
-        if self._state is not None:
+        if self._calls.state is not None:
             raise ValueError("the network has variables, which change from call to call: quantise it before conversion")
         if (samples is None) == (weights is None):
             raise TypeError("quantize takes samples, or weights='int4' or 'int8' in their place")
@@ -546,22 +563,23 @@ class Model:
             return Model(graph, [*self._report, done], None, self._options)
         optimized = partial(Session.optimized, options=self._options)
         with shown(progress, "quantize") as tell:
-            graph, done = quantize(self._session, optimized, Session, samples, options, tell)
+            timed = self._calls.limited(quantize)  # layers are measured with the network's threads
+            graph, done = timed(self._session, optimized, Session, samples, options, tell)
         return self.built(graph, self._options, done)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Writes the network, fused as it is, to a file that :func:`fusedops.load` reads with NumPy alone.
 
         Parameters
         ----------
-        path : str or path-like
+        path : str, path-like or binary file
             The file is a NumPy archive, with the weights as arrays and the rest as JSON. It contains no code. Where
             inputs have defaults, it has the weights as they were before fusion too, for calls that give such inputs.
 
         Raises
         ------
         TypeError
-            Not a path.
+            Neither a path nor a file that takes bytes.
         OSError
             The file cannot be written.
 

@@ -377,11 +377,11 @@ def test_three_errors_each_with_its_mend(tmp_path):
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
     nodes = [
         helper.make_node("Magic", ["x"], ["a"], domain="own"),
-        helper.make_node("Scaler", ["a"], ["y"], domain="ai.onnx.ml"),
+        helper.make_node("SVMRegressor", ["a"], ["y"], domain="ai.onnx.ml"),
     ]
     opsets = [helper.make_opsetid(domain, version) for domain, version in (("", 17), ("own", 1), ("ai.onnx.ml", 3))]
     unknown = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets, ir_version=8)
-    listed = r"ai\.onnx\.ml\.Scaler \(#1\), trees.*; own\.Magic \(#0\); .*FunctionProto"
+    listed = r"ai\.onnx\.ml\.SVMRegressor \(#1\), models.*; own\.Magic \(#0\); .*FunctionProto"
     with pytest.raises(ValueError, match=listed) as first:
         fo.load_onnx(unknown)
     damaged = tmp_path / "damaged.onnx"

@@ -175,7 +175,13 @@ def network(model: fo.Model, path: Path) -> Array:
     again: Array = fo.load(path)(x)
     named: Array = model.run({model.inputs[0].name: x})[model.outputs[0].name]
     print(model(x, out=named) is named, model(**{model.inputs[0].name: x}, out={model.outputs[0].name: named}) is named)
-    return again - named
+    print(model.metadata.producer, model.optional_inputs, model.num_threads, model.inputs[0].file_type)
+    try:
+        fo.load(b"no network", num_threads=1)
+    except (fo.DamagedFile, fo.UnsupportedOperator, fo.InvalidArgument) as error:
+        print(error)
+    part: Array = model(x, outputs=model.outputs[0].name)
+    return again - named + 0 * part
 
 
 def runtime() -> str:

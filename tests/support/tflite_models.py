@@ -44,7 +44,7 @@ def constant(data, **more):
 
 
 def write(*graphs, signatures=()):
-    """The bytes of a model. `signatures`: (subgraph, {name: tensor} of inputs, the same of outputs)."""
+    """The bytes of a model. `signatures`: (subgraph, {name: tensor} of inputs, the same of outputs, and a key)."""
     return _Writer(graphs, signatures).bytes()
 
 
@@ -196,7 +196,7 @@ class _Writer:
             getattr(t, f"{name}Add{field}")(b, value)
         return getattr(t, f"{name}End")(b)
 
-    def signature(self, subgraph, inputs, outputs):
+    def signature(self, subgraph, inputs, outputs, called="serving_default"):
         b, t = self.b, self.tflite
         lists = []
         for names in (inputs, outputs):
@@ -208,7 +208,7 @@ class _Writer:
                 t.TensorMapAddTensorIndex(b, i)
                 found.append(t.TensorMapEnd(b))
             lists.append(self.tables(found))
-        key = b.CreateString("serving_default")
+        key = b.CreateString(called)
         t.SignatureDefStart(b)
         t.SignatureDefAddInputs(b, lists[0])
         t.SignatureDefAddOutputs(b, lists[1])

@@ -1,6 +1,8 @@
 """Networks in files: a NumPy .npz archive with the constants as arrays and everything else as JSON. Nothing in it is
 code, and NumPy alone reads it."""
 
+import contextlib
+import dataclasses
 import functools
 import io
 import json
@@ -11,17 +13,19 @@ from collections.abc import Callable
 import numpy as np
 
 from ... import activations
-from ..._internal.mmap_arrays import opened
+from ..._internal.mmap_arrays import opened, whole
 from ...layers import PRECISIONS
 from ..ir.draws import checked_seed
+from ..ir.errors import DamagedFile
 from ..ir.explanation import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
 from ..ir.float16 import exact_float16
-from ..ir.graph import Graph, Node, Value
+from ..ir.graph import Graph, Metadata, Node, Value
 from ..ir.options import BuildOptions
 from ..operators.registry import OPERATORS
 
 FORMAT, VERSION = "fusedops network", 1
 SMALL = 64  # elements of an array that is kept as it is
+_SAID = dataclasses.fields(Metadata)
 
 
 def save(path, graph, report, source=None, options=BuildOptions()):
@@ -41,9 +45,20 @@ def save(path, graph, report, source=None, options=BuildOptions()):
         header["precision"] = options.precision
     if options.seed is not None:
         header["seed"] = options.seed
+    if graph.metadata != Metadata():
+        header["metadata"] = dataclasses.asdict(graph.metadata)
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    with open(os.fspath(path), "wb") as f:  # not the number of a file that is open, which would be closed
+    with _to_write(path) as f:
         np.savez(f, header=text, **{f"a{i}": a for i, a in enumerate(arrays.stored)})
+
+
+def _to_write(path):
+    """A file to write to: one that is open, or that of a path."""
+    if isinstance(path, io.TextIOBase):
+        raise TypeError("the file takes text, and a network is saved as bytes: open it with mode 'wb'")
+    if hasattr(path, "write"):
+        return contextlib.nullcontext(path)
+    return open(os.fspath(path), "wb")  # not the number of a file that is open, which would be closed
 
 
 class _Arrays:
@@ -108,28 +123,35 @@ def _written(graph, arrays):
     } | ({"states": [arrays.add(a) for a in graph.states]} if graph.states else {})
 
 
-def load(path):
-    """What Model takes, of a saved network.
+def load(source):
+    """What Model takes, of a saved network: a path, bytes or a binary file.
 
     Raises
     ------
-    ValueError
+    DamagedFile
         Not a saved network, a damaged one, or one of another version.
     MemoryError
         Its arrays do not fit into memory.
     """
-    with opened(os.fspath(path)) as f:
-        file = f if f.seekable() else io.BytesIO(f.read())  # a pipe
-        if file.read(2) != b"PK":
-            raise ValueError(
-                f"{path!r} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX, "
-                "fusedops.load_tflite TFLite"
-            )
-        file.seek(0)
-        return _read(path, file)
+    source = whole(source)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _checked("the model", io.BytesIO(source))
+    path = os.fspath(source)
+    with opened(path) as f:
+        return _checked(repr(path), f if f.seekable() else io.BytesIO(f.read()))  # a pipe
 
 
-def _read(path, file):
+def _checked(what, file):
+    if file.read(2) != b"PK":
+        raise DamagedFile(
+            f"{what} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX, "
+            "fusedops.load_tflite TFLite"
+        )
+    file.seek(0)
+    return _read(what, file)
+
+
+def _read(what, file):
     try:
         with np.load(file, allow_pickle=False) as archive:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.zip.infolist()):
@@ -139,13 +161,14 @@ def _read(path, file):
                 raise ValueError("it has another format")
             if header.get("version") != VERSION:
                 raise _OtherVersion(
-                    f"{path!r} is a network saved in version {header.get('version')} of the format; this fusedops "
+                    f"{what} is a network saved in version {header.get('version')} of the format; this fusedops "
                     f"reads version {VERSION}"
                 )
             arrays = functools.cache(  # a header may name one more than once
                 lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind)
             )
             graph, report = _graph(header, arrays), _report(header)
+            graph.metadata = _metadata(header)
             if any(v.dtype is None for v in graph.inputs):
                 raise ValueError("an input has no type of elements")
             options = BuildOptions(precision=_precision(header), seed=checked_seed(header.get("seed")))
@@ -153,14 +176,14 @@ def _read(path, file):
                 return graph, report, *_source(header, graph, arrays, options)
             return graph, report, None, options
     except _OtherVersion as e:
-        raise ValueError(str(e)) from None
+        raise DamagedFile(str(e)) from None
     except MemoryError:
         raise
     except Exception as e:  # of zipfile, tokenize, json or NumPy, whichever met the damage
         file.seek(0)
         if kind := _foreign(file):
-            raise ValueError(f"{path!r} is {kind}") from None
-        raise ValueError(f"{path!r} is not a saved network, or a damaged one: {e}") from None
+            raise DamagedFile(f"{what} is {kind}") from None
+        raise DamagedFile(f"{what} is not a saved network, or a damaged one: {e}") from None
 
 
 class _OtherVersion(Exception):
@@ -214,7 +237,7 @@ def _described(value):
         "name": value.name,
         "shape": value.shape if value.shape is None else list(value.shape),
         "dtype": _type_name(value.dtype),
-    }
+    } | ({"stored": value.stored} if value.stored else {})
 
 
 def _type_name(dtype):
@@ -242,7 +265,8 @@ def _value(described):
     shape = described["shape"]
     if shape is not None and not all(isinstance(n, str) or type(n) is int and n >= 0 for n in shape):
         raise ValueError(f"an array has shape {shape}")
-    return Value(_text(described["name"]), shape if shape is None else tuple(shape), _type(described["dtype"]))
+    name, stored = _text(described["name"]), _text(described.get("stored", ""))
+    return Value(name, shape if shape is None else tuple(shape), _type(described["dtype"]), stored)
 
 
 def _node(n, arrays):
@@ -300,6 +324,15 @@ def _states(header, arrays, inputs, results):
     ):
         raise ValueError("its variables do not fit its inputs")
     return states
+
+
+def _metadata(header):
+    given = header.get("metadata", {})
+    kinds = {f.name: int if f.name == "version" else dict if f.name == "custom" else str for f in _SAID}
+    if any(type(value) is not kinds[name] for name, value in given.items()):
+        raise ValueError(f"it says of itself {given!r}")
+    _texts([*given.get("custom", {}).values()])
+    return Metadata(**given)
 
 
 def _precision(header):

@@ -91,15 +91,76 @@ def constant(a, dtype=np.dtype(np.int64)):
 
 @dataclass(slots=True)
 class Value:
-    """An input or output of the graph: a dimension is an int, or a str where it may differ from call to call."""
+    """An input or output of a network.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple, or None
+        A dimension is an int, or a str where it may differ from call to call; of ``Model.inputs`` and
+        ``Model.outputs`` it is None where the file does not name such a dimension. None: of any number of axes.
+    dtype : dtype
+        Of the arrays that a call takes or gives.
+    stored : str
+        The type in the file where `dtype` is another, as of bfloat16; see `file_type`.
+    optional : bool
+        Whether the file has a value for it, which a call may replace.
+    """
 
     name: str
     shape: tuple | None
     dtype: np.dtype
+    stored: str = ""
+    optional: bool = False
+
+    @property
+    def file_type(self) -> str:
+        """The type of elements in the file, such as "float16", "bfloat16" or "sequence(float32)"."""
+        return self.stored or self.dtype.name
+
+    def open_name(self, axis):
+        """What a dimension is called that the file does not name."""
+        return f"{self.name}.{axis}"
+
+    def as_in_file(self, optional=False):
+        """The value with None for dimensions that the file does not name."""
+        shape = self.shape
+        if shape is not None:
+            shape = tuple(None if n == self.open_name(i) else n for i, n in enumerate(shape))
+        return Value(self.name, shape, self.dtype, self.stored, optional)
+
+    def dimensions(self):
+        """The shape with a name for each dimension that may differ; None where there is no shape."""
+        if self.shape is None:
+            return None
+        return tuple(self.open_name(i) if n is None else n for i, n in enumerate(self.shape))
 
     def __str__(self):
-        shape = "unknown" if self.shape is None else "(" + ", ".join(map(str, self.shape)) + ")"
+        shape = "unknown" if self.shape is None else "(" + ", ".join(map(str, self.dimensions())) + ")"
         return f"{self.name}: {self.dtype} {shape}"
+
+
+@dataclass(slots=True, frozen=True)
+class Metadata:
+    """What a file says of itself.
+
+    Attributes
+    ----------
+    producer, graph, domain, description, graph_description : str
+        The program that wrote it, the name of its graph, and so on; "" where the file does not say it.
+    version : int
+        Of the network, as its author counts.
+    custom : dict of str to str
+        What else the file holds.
+    """
+
+    producer: str = ""
+    graph: str = ""
+    domain: str = ""
+    version: int = 0
+    description: str = ""
+    graph_description: str = ""
+    custom: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -121,12 +182,13 @@ class Graph:
     example: dict = field(default_factory=dict, repr=False, compare=False)
     # whether the file has all weights of two and more axes in it
     bfloat16: bool = field(default=False, repr=False, compare=False)
+    metadata: Metadata = Metadata()
 
     def __getstate__(self):
-        return [getattr(self, f.name) for f in fields(self) if f.name not in ("known", "example", "bfloat16")]
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("known", "example", "bfloat16")}
 
     def __setstate__(self, state):
-        type(self).__init__(self, *state)
+        type(self).__init__(self, **state)
 
     def value_names(self):
         """The names of all values, as `unique` takes them."""
@@ -177,4 +239,5 @@ class Graph:
             self.captures,
             list(self.states),
             example=self.example,
+            metadata=self.metadata,
         )

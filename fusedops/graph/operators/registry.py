@@ -17,6 +17,7 @@ from . import (
     gather_scatter,
     grid_sample,
     int16_tables,
+    learned,
     linear_algebra,
     matmul,
     matmul_nbits,
@@ -34,6 +35,7 @@ from . import (
     sdpa,
     shape_ops,
     signal,
+    trees,
     unsupported,
 )
 from .contrib import as_onnx, fused, grouped_attention, multi_head_attention, nchwc, quantized_ops
@@ -75,6 +77,8 @@ _FAMILIES = (
     linear_algebra,
     detection,
     int16_tables,
+    learned,
+    trees,
 )
 RECORDS = {name: record for family in _FAMILIES for name, record in family.RECORDS.items()}
 OPERATORS: dict[str, Operator] = {name: record for name, record in RECORDS.items() if isinstance(record, Operator)}

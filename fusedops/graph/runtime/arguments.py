@@ -6,6 +6,7 @@ from operator import index
 import numpy as np
 
 from ... import _core
+from ..ir.errors import InvalidArgument
 
 _SEQUENCE = np.dtype(object)  # of inputs that are no tensors
 
@@ -20,9 +21,11 @@ def with_inputs(inputs, given):
         )
     if len(given) != len(inputs):
         nested = any(isinstance(x, (tuple, list, dict)) for x in given)
-        raise ValueError(
+        missing = [v.name for v in inputs[len(given) :]]
+        absent = f" ({', '.join(missing)} {_is(missing)} missing)" if missing and not nested else ""
+        raise InvalidArgument(
             f"the network takes {len(inputs)} input{'s' * (len(inputs) != 1)} ({', '.join(map(str, inputs))}), got "
-            f"{len(given)}" + ": pass the arrays inside a tuple, list or dict one by one" * nested
+            f"{len(given)}{absent}" + ": pass the arrays inside a tuple, list or dict one by one" * nested
         )
     return zip(given, inputs, strict=True)
 
@@ -35,8 +38,29 @@ def in_order(inputs, arrays, by_name):
     twice = [name for name in given if name in by_name]
     if twice:
         names = ", ".join(v.name for v in inputs)
-        raise ValueError(f"{twice[0]} is given twice, in order and by name: the inputs are {names}")
+        raise InvalidArgument(f"{twice[0]} is given twice, in order and by name: the inputs are {names}")
     return given
+
+
+def by_names(inputs, optional, given):
+    """The inputs that the network has to take for those given by their names: its own, and optional ones among them."""
+    names, more = [v.name for v in inputs], [v.name for v in optional]
+    known = {*names, *more}
+    missing, unknown = [n for n in names if n not in given], [str(n) for n in given if n not in known]
+    if missing or unknown:
+        taken = ", ".join(names) + (f" (and may take {', '.join(more)})" if more else "")
+        wrong = [
+            f"{', '.join(found)} {_is(found)} {what}"
+            for found, what in ((missing, "missing"), (unknown, "unknown"))
+            if found
+        ]
+        got = ", ".join(map(str, given)) or "none"
+        raise InvalidArgument(f"the network takes the inputs {taken}, got {got}: {' and '.join(wrong)}")
+    return [n for n in more if n in given]
+
+
+def _is(names):
+    return "are" if len(names) > 1 else "is"
 
 
 def checked(x, value, any_shape=False):
@@ -71,7 +95,7 @@ def shape_of(given, value):
 def check_shape(shape, value):
     """Refuses a shape that the network does not take."""
     if value.shape is not None and not _fits(shape, value) or min(shape, default=0) < 0:
-        raise ValueError(f"{value.name} has shape {shape}, but the network takes {value}{_mended(shape, value)}")
+        raise InvalidArgument(f"{value.name} has shape {shape}, but the network takes {value}{_mended(shape, value)}")
 
 
 def _fits(shape, value):

@@ -11,6 +11,7 @@ import numpy as np
 from ...layers import integer
 from ..steps.tensor import working_memory
 from .arguments import checked, in_order, with_inputs
+from .threads import limited
 
 if TYPE_CHECKING:
     from typing import Any
@@ -54,7 +55,14 @@ class Decoder:
         The inputs that are kept, by their names: views, which a later call may leave behind.
     """
 
-    def __init__(self, session: Any, first: FirstCall | None, capacity: int, random: Any = None) -> None:
+    def __init__(
+        self,
+        session: Any,
+        first: FirstCall | None,
+        capacity: int,
+        random: Any = None,
+        num_threads: int | None = None,
+    ) -> None:
         graph, self._session, self._room, self._tokens = session.graph, session, _room(capacity), 0
         self._own = {c.input: c for c in session.caches}
         self._first = first
@@ -66,7 +74,7 @@ class Decoder:
         self._names = {v.name for v in self._inputs}
         self._results = _all_but({*(c.output for c in session.caches), *kept.values()}, graph.outputs)
         self._buffers: list[Any] = []
-        self._random = random
+        self._random, self._num_threads = random, num_threads
         self._open = _named_sizes(graph, session.caches)
         self._open_sizes: list[Any] | None = None
         self._around: dict[int, Any] = {}  # the sizes of caches before and behind the axis that grows
@@ -102,6 +110,9 @@ class Decoder:
         self._tokens = tokens
 
     def __call__(self, /, *arrays, **by_name) -> Any:
+        return limited(self._num_threads, self._answer)(*arrays, **by_name)
+
+    def _answer(self, /, *arrays, **by_name):
         given = self._filled(in_order(self._inputs, arrays, by_name) | by_name)
         unknown = given.keys() - self._names
         if unknown:

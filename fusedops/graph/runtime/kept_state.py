@@ -12,11 +12,9 @@ class KeptState:
     """The state of a network with variables. A call takes it all at once, so that calls of several threads follow one
     another."""
 
-    def __init__(self, graph, run):
-        self._first, self._run, self._lock = graph.states, run, Lock()
-        self.inputs, self.outputs = (
-            values[: len(values) - len(graph.states)] for values in (graph.inputs, graph.outputs)
-        )
+    def __init__(self, graph):
+        self._first, self._lock = graph.states, Lock()
+        self.inputs = graph.inputs[: len(graph.inputs) - len(graph.states)]
         self.reset()
 
     def reset(self):
@@ -24,14 +22,15 @@ class KeptState:
         with self._lock:
             self.now = [np.array(a) for a in self._first]
 
-    def run(self, arrays, out=None):
-        """The results for the inputs of a call, as a list."""
+    def run(self, session, arrays, out=None):
+        """The results of a session that keeps these variables for the inputs of a call, as a list."""
+        outputs = session.graph.outputs[: len(session.graph.outputs) - len(self._first)]
         with_inputs(self.inputs, arrays)  # says what the network takes
-        given = None if out is None else destinations.listed(out, self.outputs)
+        given = None if out is None else destinations.listed(out, outputs)
         with self._lock:
-            results = self._run((*arrays, *self.now))
-            results, now = results[: len(self.outputs)], results[len(self.outputs) :]
+            results = session.run((*arrays, *self.now))
+            results, now = results[: len(outputs)], results[len(outputs) :]
             if given is not None:
-                destinations.check(given, self.outputs, [(y.shape, y.dtype) for y in results])
+                destinations.check(given, outputs, [(y.shape, y.dtype) for y in results])
             self.now = now
         return results if given is None else destinations.deliver(results, given)

@@ -84,9 +84,10 @@ class Session:
         self._branches, self._decisions, self.caches = {}, {}, caches
         self._lent = None  # caches in memory of callers, from the first call with `out` on
         fixed = all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs)
+        self.fixed = fixed and not inner and not self.shape_inputs
         self._open = not fixed
         self._simple = not self.shape_inputs and all(v.dtype == np.float32 for v in graph.inputs)
-        if fixed and not inner and not self.shape_inputs:
+        if self.fixed:
             self.plan([v.shape for v in graph.inputs])
         graph.known = {}
 
@@ -206,7 +207,7 @@ class Session:
         except DataDependentShape as e:
             if not arrays and self.shape_inputs:
                 raise
-            return segments.Segment(self.graph, e, self._part, self.inner, self.subgraphs), self._arenas
+            return segments.Segment(self.graph, e, self.part, self.inner, self.subgraphs), self._arenas
         except OverflowError as e:
             raise ValueError(f"the network has a size that no array can have: {e}") from None
         except ZeroDivisionError as e:
@@ -294,7 +295,7 @@ class Session:
             ]
         return dict(zip([v.name for v in self.graph.inputs], shapes, strict=True)), values
 
-    def _part(self, graph):
+    def part(self, graph):
         """The session of some of the nodes."""
         return Session(graph, self.options, inner=self.inner, layers=self.layers, subgraphs=self.subgraphs)
 

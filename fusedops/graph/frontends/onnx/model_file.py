@@ -8,8 +8,10 @@ import os
 import numpy as np
 
 from ...._internal import install_hint
-from ...._internal.mmap_arrays import mapped_file, opened
+from ...._internal.mmap_arrays import mapped_file, opened, whole
+from ...ir.errors import DamagedFile, UnsupportedOperator
 from ...operators import early_onnx
+from ...operators.learned import DOMAIN as LEARNED
 from . import inline_weights, records
 
 OPSETS = range(7, 29)
@@ -28,7 +30,8 @@ def import_onnx():
 
 def parse(onnx, model):
     """(its records, its opset, whether ONNX brought it up to that, what holds data of tensors by its location) of a
-    path, bytes or a ModelProto."""
+    path, bytes, a binary file or a ModelProto."""
+    model = whole(model)
     path = None if isinstance(model, (bytes, bytearray, memoryview, onnx.ModelProto)) else os.fspath(model)
     what = "the model" if path is None else repr(path)
     with _one_error(onnx, what):
@@ -36,13 +39,15 @@ def parse(onnx, model):
         found = records.Model(proto)
         _check(onnx, found)
     files = _outside(onnx, found, path, own)
+    if found.opset is None and set(found.opsets) == {LEARNED}:
+        found.opset = OPSETS[-1]  # of operators that none is of
     if found.opset is None:
-        raise ValueError(
+        raise DamagedFile(
             "the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone"
         )
     if found.opset < OPSETS[0]:
         _take_in(onnx, found, files)
-        return records.Model(_upgraded(onnx, proto, found.opset)), OPSETS[0], True, {}
+        return records.Model(_upgraded(onnx, proto, found.opset), found.metadata), OPSETS[0], True, {}
     return found, found.opset, False, files
 
 
@@ -80,7 +85,7 @@ def _one_error(onnx, what):
         yield
     except (DecodeError, onnx.checker.ValidationError, ValueError, RuntimeError) as e:
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
-        raise ValueError(
+        raise DamagedFile(
             f"{what} is not an ONNX model, or a damaged one: {reason}: export or download it again; "
             "fusedops.load reads what model.save wrote"
         ) from None
@@ -140,7 +145,7 @@ def _outside(onnx, model, path, own):
         if location in found:
             continue
         if path is None:
-            raise ValueError(f"the data of tensor {tensor.name!r} lies in another file: load the model by its path")
+            raise DamagedFile(f"the data of tensor {tensor.name!r} lies in another file: load the model by its path")
         found[location] = contents(_place(path, tensor.name, location, folder, roots))
     return found
 
@@ -149,16 +154,16 @@ def _place(path, name, location, folder, roots):
     """The path of a regular file with the data of a tensor. A pipe could keep the load waiting."""
     damaged = f"{path!r} is not an ONNX model, or a damaged one: tensor {name!r} points to {location!r}, "
     if "\0" in location:
-        raise ValueError(damaged + "which no file can be called")
+        raise DamagedFile(damaged + "which no file can be called")
     there = os.path.realpath(os.path.join(folder, location))
     if os.path.isabs(location) or not any(os.path.commonpath([root, there]) == root for root in roots):
-        raise ValueError(damaged + "outside its folder")
+        raise DamagedFile(damaged + "outside its folder")
     if not os.path.exists(there):
         raise FileNotFoundError(
             f"{path!r} has its weights in another file, {location!r}, which is not there: put it next to the model"
         )
     if not os.path.isfile(there):
-        raise ValueError(damaged + "which is no regular file")
+        raise DamagedFile(damaged + "which is no regular file")
     return there
 
 
@@ -170,11 +175,11 @@ def read_outside(onnx, tensor, files, dtype=None):
     length = len(data) - offset if info.length is None else info.length
     if not 0 <= offset <= offset + length <= len(data):
         where = "the file" if info.location == inline_weights.OWN else repr(info.location)
-        raise ValueError(f"bytes {offset} to {offset + length} of {where}, which has {len(data)}")
+        raise DamagedFile(f"bytes {offset} to {offset + length} of {where}, which has {len(data)}")
     if dtype is None:
         return data[offset : offset + length]
     if length != dtype.itemsize * math.prod(tensor.dims):
-        raise ValueError(f"{length} bytes for the shape {tuple(tensor.dims)} of {dtype}")
+        raise DamagedFile(f"{length} bytes for the shape {tuple(tensor.dims)} of {dtype}")
     a = np.frombuffer(data, dtype, length // dtype.itemsize, offset) if length else np.empty(0, dtype)
     a = a.reshape(tuple(tensor.dims))
     return a.copy() if not a.flags.aligned and length < SMALL else a
@@ -196,12 +201,12 @@ def _upgraded(onnx, proto, opset):
         stand_ins, proto = _with_stand_ins(onnx, proto)
         return _put_back(onnx.version_converter.convert_version(proto, OPSETS[0]), stand_ins)
     except EncodeError:
-        raise ValueError(
+        raise UnsupportedOperator(
             f"the model has opset {opset} and more than the 2 GB that ONNX can convert; fusedops reads {OPSETS[0]} to "
             f"{OPSETS[-1]}: export it again with one of these"
         ) from None
     except (RuntimeError, TypeError, ValueError, onnx.version_converter.ConvertError) as e:
-        raise ValueError(
+        raise UnsupportedOperator(
             f"the model has opset {opset}; fusedops reads {OPSETS[0]} to {OPSETS[-1]}, and ONNX cannot convert it: {e}"
         ) from None
 

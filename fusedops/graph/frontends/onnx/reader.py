@@ -8,7 +8,7 @@ import numpy as np
 
 from ...inference.shape_inference import infer_from
 from ...ir.dtypes import BY_ONNX, ELEMENT_TYPES, FIELDS, from_onnx
-from ...ir.errors import BadNode
+from ...ir.errors import BadNode, DamagedFile, UnsupportedOperator
 from ...ir.graph import Graph, Node, TensorInfo, Value, unique
 from ...ir.graph_builder import GraphBuilder
 from ...operators.contrib import nchwc
@@ -22,19 +22,22 @@ _PLAIN = {t.onnx: t for t in ELEMENT_TYPES if t.field}  # whose elements are in 
 
 
 def read_onnx(model):
-    """The Graph of an ONNX file (a path), or of a model in memory (bytes or an onnx.ModelProto).
+    """The Graph of an ONNX file (a path, or opened as binary), or of a model in memory (bytes or an onnx.ModelProto).
 
     Raises
     ------
-    ValueError
-        Not an ONNX model, or a damaged one; an opset that is too old; operators that fusedops does not have, all of
-        them named.
+    DamagedFile
+        Not an ONNX model, or a damaged one.
+    UnsupportedOperator
+        An opset that is too old; operators that fusedops does not have, all of them named.
     OSError
         The file, or one with its weights, cannot be read.
     """
     onnx = import_onnx()
     found, opset, upgraded, files = parse(onnx, model)
-    return _Reader(_Library(onnx, found, opset, files), found.graph, upgraded).graph
+    graph = _Reader(_Library(onnx, found, opset, files), found.graph, upgraded).graph
+    graph.metadata = found.metadata
+    return graph
 
 
 def _reason(op):
@@ -54,7 +57,7 @@ def _ordered(nodes, wanted):
     for i, node in enumerate(nodes):
         for v in node.outputs:
             if v and makers.setdefault(v, i) != i:
-                raise ValueError(f"the model is damaged: two nodes make {v!r}")
+                raise DamagedFile(f"the model is damaged: two nodes make {v!r}")
     if any(makers.get(v, -1) >= i for i, node in enumerate(nodes) for v in node.reads):
         return [nodes[i] for i in _sorted(nodes, makers, wanted)]
     live, kept = set(wanted), []
@@ -83,7 +86,7 @@ def _sorted(nodes, makers, wanted):
             state.setdefault(i, 1)
             waiting = [j for j in before[i] if j not in state]
             if any(state.get(j) == 1 for j in before[i]):
-                raise ValueError(
+                raise DamagedFile(
                     f"the model is damaged: node {nodes[i].name!r} ({nodes[i].key[1]}) reads what depends on its own "
                     f"result"
                 )
@@ -111,9 +114,10 @@ class _Library:
                 f"{op} ({', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}){_reason(op)}"
                 for op, names in sorted(unknown.items())
             )
-            raise ValueError(
+            raise UnsupportedOperator(
                 f"the model (opset {opset}) has operators that fusedops does not have: {listed}; "
-                "export it without them, or give it a function of that name (onnx.FunctionProto) for each"
+                "export it without them, or give it a function of that name (onnx.FunctionProto) for each",
+                tuple(sorted(unknown)),
             )
 
     def ordered(self, graph, wanted):
@@ -125,7 +129,7 @@ class _Library:
 
     def _collect(self, graph, opset, unknown, seen, depth=0):
         if depth > DEEPEST:
-            raise ValueError(f"the model is damaged: functions call each other {depth} deep")
+            raise DamagedFile(f"the model is damaged: functions call each other {depth} deep")
         for i, node in enumerate(self.ordered(graph, graph.outputs)):
             for inner in node.graphs:
                 self._collect(inner, opset, unknown, seen, depth)
@@ -178,7 +182,7 @@ class _Library:
             return None, {}
         schema = self._schema(node, opset)
         if schema is None:
-            raise ValueError(
+            raise UnsupportedOperator(
                 f"the model (opset {opset}) has an operator that fusedops does not have: "
                 f"{node.op} ({node.name}){_reason(node.op)}"
             )
@@ -213,7 +217,7 @@ class _Library:
             )
         function = Function(onnx.FunctionProto.FromString(data), [])
         if not function.nodes:
-            raise ValueError(
+            raise UnsupportedOperator(
                 f"{op} {node.name!r} needs inputs whose sizes the model says: export it with "
                 "fixed sizes, or run onnx.shape_inference on it"
             )
@@ -232,7 +236,7 @@ class _Reader(GraphBuilder):
         constants |= {t.values.name: self.sparse_array(t) for t in graph.sparse}
         inputs = [self.value(i) for i in graph.inputs if i.name not in constants]
         if "" in (*graph.outputs, *(i.name for i in inputs)):
-            raise ValueError("the model is damaged: an input or output of a graph has no name")
+            raise DamagedFile("the model is damaged: an input or output of a graph has no name")
         opset = library.opset if outer is None else outer.opset
         super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken, infer_from)
         of, types = library.onnx.TensorProto, {t.data_type for _, t in graph.tensors if len(t.dims) > 1}
@@ -268,14 +272,16 @@ class _Reader(GraphBuilder):
                 return data.reshape(tuple(tensor.dims))
             a = self.onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError, RuntimeError) as e:
-            raise ValueError(f"the model is damaged: the data of tensor {tensor.name!r} cannot be read: {e}") from None
+            raise DamagedFile(f"the model is damaged: the data of tensor {tensor.name!r} cannot be read: {e}") from None
         if tensor.data_type == self.onnx.TensorProto.BFLOAT16:
             a = a.astype(np.float32)
         if tensor.data_type in _FOUR_BITS:
             a = a.astype(_FOUR_BITS[tensor.data_type])
             self.library.int4_constants[id(a)] = a
         if not _is_number(a.dtype):
-            raise ValueError(f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy")
+            raise UnsupportedOperator(
+                f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy"
+            )
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
 
     def outside(self, tensor):
@@ -297,7 +303,7 @@ class _Reader(GraphBuilder):
             else:
                 dense[tuple(at.T)] = found
         except (IndexError, ValueError) as e:
-            raise ValueError(
+            raise DamagedFile(
                 f"the model is damaged: the sparse tensor {tensor.values.name!r} cannot be read: {e}"
             ) from None
         return dense
@@ -305,11 +311,12 @@ class _Reader(GraphBuilder):
     def value(self, info, dtype=None):
         """An input or output; `dtype` where the file need not say it."""
         if info.type.HasField("sequence_type") and info.type.sequence_type.elem_type.HasField("tensor_type"):
-            return Value(info.name, None, np.dtype(object))
+            inner = self.value_type(info.type.sequence_type.elem_type.tensor_type.elem_type)
+            return Value(info.name, None, np.dtype(object), f"sequence({inner})")
         if not info.type.HasField("tensor_type"):
             if info.type.WhichOneof("value") is None and (dtype is not None or self.outer is not None):
                 return Value(info.name, None, dtype)
-            raise ValueError(f"{info.name!r} is not a tensor: maps and optional values are not supported")
+            raise UnsupportedOperator(f"{info.name!r} is not a tensor: maps and optional values are not supported")
         t = info.type.tensor_type
         try:
             if t.elem_type in BY_ONNX:
@@ -317,16 +324,22 @@ class _Reader(GraphBuilder):
             elif t.elem_type or dtype is None:
                 dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type))
         except (KeyError, ValueError):
-            raise ValueError(f"the model is damaged: {info.name!r} has no known type of elements") from None
+            raise DamagedFile(f"the model is damaged: {info.name!r} has no known type of elements") from None
         if not _is_number(dtype):
-            raise ValueError(f"{info.name!r} has elements of type {dtype}, which are no numbers of NumPy")
+            raise UnsupportedOperator(f"{info.name!r} has elements of type {dtype}, which are no numbers of NumPy")
         shape = None
         if t.HasField("shape"):
             shape = tuple(
                 d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or f"{info.name}.{i}"
                 for i, d in enumerate(t.shape.dim)
             )
-        return Value(info.name, shape, dtype)
+        return Value(info.name, shape, dtype, "bfloat16" if t.elem_type == self.onnx.TensorProto.BFLOAT16 else "")
+
+    def value_type(self, number):
+        """The name of a type of elements."""
+        if number == self.onnx.TensorProto.BFLOAT16:
+            return "bfloat16"
+        return from_onnx(number).name if number in BY_ONNX else "unknown"
 
     def channel_block(self):
         return self.library.channel_block
@@ -347,7 +360,7 @@ class _Reader(GraphBuilder):
                 self.captured.append(outside)
                 self.graph.captures += 1
         if name not in self.scope:
-            raise ValueError(
+            raise DamagedFile(
                 f"the model is damaged: {reader} reads {name!r}, which nothing makes"
                 if reader != "its output"
                 else f"the model is damaged: nothing makes its output {name!r}"
@@ -378,7 +391,7 @@ class _Reader(GraphBuilder):
             try:
                 self.read(each, name, inputs, [scope[v] for v in made])
             except (BadNode, IndexError) as e:  # of an input that is not there
-                raise ValueError(
+                raise DamagedFile(
                     f"the model is damaged: node {name!r} ({each.key[1]}) lacks or misuses an input or attribute: {e}"
                 ) from e
 
@@ -413,7 +426,7 @@ class _Reader(GraphBuilder):
     def call(self, function, name, inputs, outputs, given):
         """Reads the nodes of a function in the place of the node that calls it."""
         if self.depth == DEEPEST:
-            raise ValueError(f"the model is damaged: function {function.name!r} calls itself")
+            raise DamagedFile(f"the model is damaged: function {function.name!r} calls itself")
         before = self.scope, self.opset, self.given
         inner = {"": ""} | dict(zip(function.inputs, [*inputs, *[""] * len(function.inputs)], strict=False))
         results = dict(zip(function.outputs, outputs, strict=False))
@@ -431,7 +444,7 @@ class _Reader(GraphBuilder):
             return a.value
         value = self.onnx.helper.get_attribute_value(a.proto)
         if value is None:
-            raise ValueError(f"the model is damaged: attribute {a.name!r} has no type")
+            raise DamagedFile(f"the model is damaged: attribute {a.name!r} has no type")
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
         if isinstance(value, self.onnx.TensorProto):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...ir.graph import Metadata
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -115,10 +117,19 @@ class Function:
 class Model:
     """A model: `opsets` by domain, of which `opset` is that of ONNX's own operators, and `outside`."""
 
-    __slots__ = "functions", "graph", "ir_version", "opset", "opsets", "outside"
+    __slots__ = "functions", "graph", "ir_version", "metadata", "opset", "opsets", "outside"
 
-    def __init__(self, proto):
+    def __init__(self, proto, metadata=None):
         self.outside = []
+        self.metadata = metadata or Metadata(
+            proto.producer_name,
+            proto.graph.name,
+            proto.domain,
+            proto.model_version,
+            proto.doc_string,
+            proto.graph.doc_string,
+            {entry.key: entry.value for entry in proto.metadata_props},
+        )
         self.ir_version, self.opsets = proto.ir_version, {one_name(i.domain): i.version for i in proto.opset_import}
         self.opset = next((i.version for i in proto.opset_import if one_name(i.domain) == ""), None)
         self.graph = Graph(proto.graph, self.outside)

@@ -1,5 +1,6 @@
 """An operator of a TFLite model as its reader sees it, and the tensors that it takes and makes."""
 
+from ...ir.errors import UnsupportedOperator
 from .flat_model import QUANTIZED
 
 FIRST, LAST = [0, 3, 1, 2], [0, 2, 3, 1]  # the axes of images with channels last as channels first, and the way back
@@ -32,7 +33,7 @@ class Call:
         return self.inputs[i] if i < len(self.inputs) else None
 
     def error(self, what):
-        return ValueError(f"{self.kind} {self.name!r}: {what}")
+        return UnsupportedOperator(f"{self.kind} {self.name!r}: {what}")
 
     def constant(self, i, what):
         """The data of an input that must be constant."""

@@ -10,7 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...._internal import install_hint
-from ...._internal.mmap_arrays import opened
+from ...._internal.mmap_arrays import opened, whole
+from ...ir.errors import DamagedFile
+from ...ir.graph import Metadata
 from .sparse import densified
 
 IDENTIFIER = b"TFL3"
@@ -92,16 +94,17 @@ class Subgraph(NamedTuple):
 
 
 class FlatModel(NamedTuple):
-    """`names`: for each signature (its subgraph, {tensor: name} of inputs, the same of outputs)."""
+    """`signatures`: for each subgraph that has one (its key, {tensor: name} of inputs, the same of outputs)."""
 
     tflite: object
     subgraphs: list
     signatures: dict
+    metadata: Metadata
 
 
 def parse(model):
-    """The FlatModel of a path or of bytes."""
-    tflite = import_tflite()
+    """The FlatModel of a path, of bytes or of a binary file."""
+    tflite, model = import_tflite(), whole(model)
     if isinstance(model, (bytes, bytearray, memoryview)):
         what, data = "the model", bytes(model)
     else:
@@ -111,7 +114,7 @@ def parse(model):
             data = f.read()
     if data[4:8] != IDENTIFIER:
         hint = "; fusedops.load reads saved networks" if data[:2] == b"PK" else ""
-        raise ValueError(f"{what} is not a TFLite model: it does not say {IDENTIFIER.decode()} where one does{hint}")
+        raise DamagedFile(f"{what} is not a TFLite model: it does not say {IDENTIFIER.decode()} where one does{hint}")
     with one_error(what):
         return _Parser(tflite, data).model()
 
@@ -123,7 +126,7 @@ def one_error(what):
         yield
     except DAMAGE as e:
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
-        raise ValueError(f"{what} is not a TFLite model, or a damaged one: {reason}: download it again") from None
+        raise DamagedFile(f"{what} is not a TFLite model, or a damaged one: {reason}: download it again") from None
 
 
 def names_of(enumeration):
@@ -150,7 +153,8 @@ class _Parser:
             inputs = self.named(signature.Inputs, signature.InputsLength())
             outputs = self.named(signature.Outputs, signature.OutputsLength())
             signatures.setdefault(signature.SubgraphIndex(), (text(signature.SignatureKey()), inputs, outputs))
-        return FlatModel(self.tflite, subgraphs, signatures)
+        metadata = Metadata(graph=subgraphs[0].name, description=text(self.file.Description()))
+        return FlatModel(self.tflite, subgraphs, signatures, metadata)
 
     def each(self, n):
         """The indices of a vector, which cannot have more elements than the file has bytes."""

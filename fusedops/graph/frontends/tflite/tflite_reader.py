@@ -13,6 +13,7 @@ import numpy as np
 
 from ...inference.shape_inference import infer_from, infer_node
 from ...ir.dtypes import to_onnx
+from ...ir.errors import DamagedFile, InvalidArgument, UnsupportedOperator
 from ...ir.graph import Graph, Node, TensorInfo, Value, constant, unique
 from ...ir.graph_builder import GraphBuilder
 from .builtins import BUILTINS, complex_ops, why_absent
@@ -26,20 +27,38 @@ LARGEST = 200_000  # operators that are read, those of a subgraph once for each 
 SMALL = 1 << 20  # elements of a value that is computed here, where constants alone make it
 
 
-def read_tflite(model):
-    """The Graph of a TFLite file (a path), or of one in memory (bytes).
+def read_tflite(model, signature=None):
+    """The Graph of a TFLite file (a path, or opened as binary), or of one in memory (bytes); `signature` is the one to
+    read, where it is not the first subgraph.
 
     Raises
     ------
-    ValueError
-        Not a TFLite model, or a damaged one; operators that fusedops does not have, all of them named.
+    DamagedFile
+        Not a TFLite model, or a damaged one.
+    UnsupportedOperator
+        Operators that fusedops does not have, all of them named.
+    InvalidArgument
+        The file has no such signature.
     OSError
         The file cannot be read.
     """
     found = parse(model)
     _refuse_unknown(found)
     with one_kind_of_error("the model is damaged"):
-        return TfliteReader(found).main()
+        graph = TfliteReader(found).main(_subgraph_of(found, signature))
+        graph.metadata = found.metadata
+        return graph
+
+
+def _subgraph_of(model, signature):
+    """The number of a signature's subgraph."""
+    if signature is None:
+        return 0
+    numbers = {key: i for i, (key, _, _) in model.signatures.items()}
+    if signature not in numbers:
+        has = f"its signatures are {', '.join(numbers)}" if numbers else "it has no signatures"
+        raise InvalidArgument(f"the model has no signature {signature!r}: {has}")
+    return numbers[signature]
 
 
 def _are_constants(node, inputs, found):
@@ -57,7 +76,7 @@ def one_kind_of_error(what):
     except ValueError:
         raise
     except DAMAGE as e:
-        raise ValueError(f"{what}: {e}") from e
+        raise DamagedFile(f"{what}: {e}") from e
 
 
 def _refuse_unknown(model):
@@ -73,9 +92,10 @@ def _refuse_unknown(model):
             f"{kind} ({', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}){_why(kind)}"
             for kind, names in sorted(unknown.items())
         )
-        raise ValueError(
+        raise UnsupportedOperator(
             f"the model has operators that fusedops does not have: {listed}; convert it without them, or compute them "
-            f"before or behind the network"
+            f"before or behind the network",
+            tuple(sorted(unknown)),
         )
 
 
@@ -100,11 +120,11 @@ class TfliteReader(GraphBuilder):
 
     # ---- the network
 
-    def main(self):
-        graph = self.model.subgraphs[0]
-        _, inputs, outputs = self.model.signatures.get(0, ("", {}, {}))
+    def main(self, number=0):
+        graph = self.model.subgraphs[number]
+        _, inputs, outputs = self.model.signatures.get(number, ("", {}, {}))
         given = [self.input(graph.tensors[i], inputs.get(i), i) for i in graph.inputs]
-        results = self.subgraph(0, given)
+        results = self.subgraph(number, given)
         for i, held in zip(graph.outputs, results, strict=True):
             value = self.value(held, real=False)
             self.graph.results.append(value)
@@ -120,7 +140,9 @@ class TfliteReader(GraphBuilder):
 
     def input(self, tensor, name, i):
         if tensor.dtype is None:
-            raise ValueError(f"input {tensor.name!r} has elements of type {tensor.kind}, which are no numbers of NumPy")
+            raise UnsupportedOperator(
+                f"input {tensor.name!r} has elements of type {tensor.kind}, which are no numbers of NumPy"
+            )
         name = self.fresh(name or tensor.name)
         shape = tensor.shape and tuple(n if n >= 0 else f"{name}.{a}" for a, n in enumerate(tensor.shape))
         return self.add_input(tensor, name, () if shape is None else shape)
@@ -152,7 +174,7 @@ class TfliteReader(GraphBuilder):
         """(the Held here of one of the reader around, its value there, "" where it is a constant here). `constant`:
         whether it may be; `shape`: whether it has the shape that it has there."""
         if held.handle is not None and not held.forms:
-            raise ValueError(f"{outer.at!r} hands a variable to a loop or branch: fusedops does not have that")
+            raise UnsupportedOperator(f"{outer.at!r} hands a variable to a loop or branch: fusedops does not have that")
         value, tensor, a = outer.value(held, real=False), held.tensor, outer.array(held)
         if constant and a is not None and a.size <= SMALL:
             return Held(tensor, self.constant(tensor.name, a, a.dtype)), ""
@@ -166,7 +188,7 @@ class TfliteReader(GraphBuilder):
     def finish(self, results, captures):
         """Ends a graph inside a node: its results, and how many of its inputs are captured."""
         if self.states:
-            raise ValueError("the network keeps a state inside a loop or branch: fusedops does not have that")
+            raise UnsupportedOperator("the network keeps a state inside a loop or branch: fusedops does not have that")
         self.graph.results, self.graph.captures = list(results), captures
         infos = [self.info(v) for v in results]
         self.graph.outputs = [
@@ -177,12 +199,12 @@ class TfliteReader(GraphBuilder):
     def subgraph(self, i, given):
         """Reads the operators of a subgraph for the given Helds; returns those of its results."""
         if not 0 <= i < len(self.model.subgraphs):
-            raise ValueError(f"the model is damaged: it calls subgraph {i} of {len(self.model.subgraphs)}")
+            raise DamagedFile(f"the model is damaged: it calls subgraph {i} of {len(self.model.subgraphs)}")
         graph, outer = self.model.subgraphs[i], self.scope
         if self.depth == DEEPEST:
-            raise ValueError(f"the model is damaged: its subgraphs call each other {DEEPEST} deep")
+            raise DamagedFile(f"the model is damaged: its subgraphs call each other {DEEPEST} deep")
         if len(graph.inputs) != len(given):
-            raise ValueError(
+            raise DamagedFile(
                 f"the model is damaged: subgraph {i} takes {len(graph.inputs)} tensors and is given {len(given)}"
             )
         self.depth += 1
@@ -207,13 +229,13 @@ class TfliteReader(GraphBuilder):
             elif tensor.variable:
                 self.scope[i] = self.variable(tensor, i)
             else:
-                raise ValueError(f"the model is damaged: {reader} reads tensor {tensor.name!r}, which nothing makes")
+                raise DamagedFile(f"the model is damaged: {reader} reads tensor {tensor.name!r}, which nothing makes")
         return self.scope[i]
 
     def operation(self, graph, operation):
         self.counter[0] += 1
         if self.counter[0] > LARGEST:
-            raise ValueError(f"the model is damaged: its subgraphs call each other more than {LARGEST} operators")
+            raise DamagedFile(f"the model is damaged: its subgraphs call each other more than {LARGEST} operators")
         made = [graph.tensors[i] for i in operation.outputs if i >= 0]
         name = (made[0].name if made else operation.kind).partition(";")[0] or operation.kind
         self.at = name
@@ -240,11 +262,11 @@ class TfliteReader(GraphBuilder):
     def variable(self, tensor, i):
         """A variable tensor, which keeps from call to call what operators write into it; at first zeros."""
         if self.nested:
-            raise ValueError(
+            raise UnsupportedOperator(
                 f"tensor {tensor.name!r} keeps a state inside a loop or branch: fusedops does not have that"
             )
         if tensor.dtype is None or tensor.shape is None or min(tensor.shape, default=0) < 0:
-            raise ValueError(f"the model is damaged: variable {tensor.name!r} has no fixed shape, or no numbers")
+            raise DamagedFile(f"the model is damaged: variable {tensor.name!r} has no fixed shape, or no numbers")
         zero = tensor.quantization.zero[0] if tensor.dtype == np.int8 and tensor.quantization else 0
         held = self.state(tensor, tensor.name, np.full(tensor.shape, zero, tensor.dtype))
         return held
@@ -262,7 +284,7 @@ class TfliteReader(GraphBuilder):
         first, _ = self.states[key]
         info = self.infos.get(value)
         if info is not None and (tuple(info.shape), info.dtype) != (first.shape, first.dtype):
-            raise ValueError(
+            raise UnsupportedOperator(
                 f"variable {key!r} of {first.dtype} {first.shape} is assigned {info.dtype} {tuple(info.shape)}: "
                 f"fusedops keeps variables of one shape"
             )
@@ -281,7 +303,9 @@ class TfliteReader(GraphBuilder):
             elif (first, True) in held.forms or (not first, True) in held.forms:
                 made = self.quantized(self.value(held, first), held, first)
             else:
-                raise ValueError(f"tensor {held.tensor.name!r} holds no numbers: it is a variable's handle, or empty")
+                raise UnsupportedOperator(
+                    f"tensor {held.tensor.name!r} holds no numbers: it is a variable's handle, or empty"
+                )
             held.forms[first, real] = made
         return held.forms[first, real]
 
