@@ -383,7 +383,7 @@ fo_status fo_product_run(const fo_product_call *call) {
     const unsigned of = plan->kernel->types;
     if (!call->m || !plan->n || !plan->groups) return FO_OK;
     product_job job;
-    job.call = call, job.makes = !call->a, job.unpacks = job.lone = false, job.scratch = NULL;
+    job.call = call, job.makes = call->row, job.unpacks = job.lone = false, job.scratch = NULL;
     job.converts = !(of & FO_OF(types.y)) || (call->residual && !(of & FO_OF(types.residual)));
     job.row_bytes = fo_row_distance(plan->kernel, plan->steps * plan->kernel->product.group);
     fo_product_args(call, &job.g, &job.rescale);

@@ -105,7 +105,7 @@ struct fo_product_call {
      * so: fo_reads_rows. ak: where it is not 0, element (i, p) of floats is at a[i + p*ak] */
     const void *a;
     ptrdiff_t lda, ak;
-    fo_make_row *row; /* else this makes them, of source */
+    fo_make_row *row; /* else this makes them, of source; NULL where they are read as they are */
     const void *source;
     void *c;
     ptrdiff_t ldc;
