@@ -264,12 +264,8 @@ cdef fo_image image_any(ndarray a, bint nhwc) noexcept:
 
 cdef class QConv2dPlan(WindowPlan):
     """y = activation(conv(x, w) + bias + residual) in int8, with w packed once."""
-    cdef fo_conv2d *plan
     cdef tuple x_q, residual_q, y_q
     cdef readonly str isa
-
-    def __dealloc__(self):
-        fo_conv2d_free(self.plan)
 
     def _pack(self, ndarray w, ndarray w_scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation,
               Py_ssize_t groups, bint nhwc, x_q, residual_q, y_q, ndarray nudge=None, product_q=None,

@@ -296,7 +296,7 @@ def test_bounds_that_constants_make(hi):
     }}"""
     net = fo.load_onnx(onnx.parser.parse_model(text))
     assert np.array_equal(net(X, X), np.clip(2 * X, np.float32(-0.5), np.float32(1.5)))
-    assert [step.kind for step in net.plan(X, X)[0].steps] == ["binary"]
+    assert [step.kind for step in net._plan(X, X)[0].steps] == ["binary"]
 
 
 def test_dropout_whose_flag_is_made_by_nodes():

@@ -30,7 +30,7 @@ net (float[3, 4] x, bool c) => (float[3, 4] y) {
 def test_if_of_an_input(tmp_path):
     model = check(IF, {"x": X, "c": TRUE}, {"x": X, "c": FALSE}, tmp_path=tmp_path)
     assert np.array_equal(model(X, TRUE), -np.maximum(X * X + X, 0))
-    assert not any(step.kind == "numpy" for step in model.plan(X, TRUE)[0].steps), (
+    assert not any(step.kind == "numpy" for step in model._plan(X, TRUE)[0].steps), (
         "the branch has kernels of the network's own"
     )
 
@@ -80,7 +80,7 @@ def test_if_of_a_value(other, tmp_path):
         COMPUTED.replace("ELSE", other), {"x": np.abs(X)}, {"x": -np.abs(X)}, {"x": np.abs(X[:1])}, tmp_path=tmp_path
     )
     assert any("condition is known only when" in r.reason for r in model.explain().refusals)
-    assert isinstance(model.plan(X)[0], segments.Segment) == ("Concat" in other)
+    assert isinstance(model._plan(X)[0], segments.Segment) == ("Concat" in other)
 
 
 def test_plans_of_a_branch_are_kept():
@@ -188,7 +188,7 @@ def test_loop_of_a_constant_count():
         loop(trips="", constant="n = Constant<value_int = 4>()  t = Constant<value = bool {1}>()", flag="t"),
         {"x": np.float32([1, 2])},
     )
-    assert not isinstance(model.plan(np.float32([1, 2]))[0], segments.Segment), "its shapes are known"
+    assert not isinstance(model._plan(np.float32([1, 2]))[0], segments.Segment), "its shapes are known"
 
 
 def test_loop_until_a_value():

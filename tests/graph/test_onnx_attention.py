@@ -137,7 +137,7 @@ def check(form, *, tolerance=1e-5, kernel=True, **options):
         for _ in range(2):
             for found, right in zip(results(net, inputs), expected, strict=True):
                 np.testing.assert_allclose(found, right, rtol=tolerance, atol=tolerance)
-        kinds = [s.kind for s in net.plan(*(a for a in inputs.values() if a is not None))[0].steps]
+        kinds = [s.kind for s in net._plan(*(a for a in inputs.values() if a is not None))[0].steps]
         assert ("attention" in kinds) == kernel and not {"matmul", "softmax", "numpy"} & set(kinds if kernel else ())
 
 
@@ -287,7 +287,7 @@ def test_rotary_embedding(flat, interleaved, positions, part, seed):
     for how in ({}, {"fold": False, "fuse": False}):
         net = fo.load_onnx(proto, **how)
         np.testing.assert_allclose(results(net, inputs)[0], y, rtol=1e-5, atol=1e-6)
-        assert {s.kind for s in net.plan(*inputs.values())[0].steps} <= {"gather", "rotate"}
+        assert {s.kind for s in net._plan(*inputs.values())[0].steps} <= {"gather", "rotate"}
     wide = {k: a.astype(np.float64) if a.dtype.kind == "f" else a for k, a in inputs.items()}
     proto = model("RotaryEmbedding", wide, {}, (np.float64,), attrs=attrs.items(), opset=23)
     np.testing.assert_allclose(results(fo.load_onnx(proto), wide)[0], y, rtol=1e-12)
@@ -317,7 +317,7 @@ def test_group_norm(image, computed, opset):
     if not computed and opset == 21:
         net = fo.load_onnx(proto)
         net(x)
-        assert [s.kind for s in net.plan(x)[0].steps] == ["instance_norm", "affine"]
+        assert [s.kind for s in net._plan(x)[0].steps] == ["instance_norm", "affine"]
 
 
 @pytest.mark.parametrize(
@@ -351,4 +351,4 @@ def test_pads_of_every_type_are_copies(dtype, value):
     net = fo.load_onnx(proto)
     right = np.pad(x[:, :, :-1], [(0, 0), (1, 3), (2, 0)], constant_values=one if value else 0)
     np.testing.assert_array_equal(net(*inputs.values()), right)
-    assert not any(s.kind == "numpy" for s in net.plan(*inputs.values())[0].steps)
+    assert not any(s.kind == "numpy" for s in net._plan(*inputs.values())[0].steps)

@@ -136,7 +136,7 @@ def test_parts_behind_a_batch(axes, data, seed):
     agree("GatherND", {"x": x, "i": i}, outputs=(dtype,), batch_dims=batch)
     net = fo.load_onnx(model("GatherND", {"x": x, "i": i}, {}, (dtype,), attrs={"batch_dims": batch}.items()))
     net(x, i)
-    assert not any(step.kind == "numpy" for step in net.plan(x, i)[0].steps)
+    assert not any(step.kind == "numpy" for step in net._plan(x, i)[0].steps)
     i.reshape(-1, depth)[0, seed % depth] = shape[batch + seed % depth]
     with pytest.raises(ValueError, match="GatherND"):
         net(x, i)
@@ -157,7 +157,7 @@ def test_products_over_any_axes(letters, kinds, data, seed):
         net = fo.load_onnx(model("Einsum", inputs, constants, (np.float32,), attrs=attrs.items()))
         for _ in range(2):
             np.testing.assert_allclose(net(*inputs.values()), right, rtol=1e-4, atol=1e-4)
-        assert not any(step.kind == "numpy" for step in net.plan(*inputs.values())[0].steps)
+        assert not any(step.kind == "numpy" for step in net._plan(*inputs.values())[0].steps)
 
 
 @pytest.mark.parametrize("op, function", [("Max", np.maximum), ("Min", np.minimum)])

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ... import activations
+from ..._internal.mmap_arrays import opened, whole
 from ...layers import PRECISIONS
-from ...mapped import opened, whole
 from ..ir.draws import checked_seed
 from ..ir.errors import DamagedFile
 from ..ir.explanation import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
@@ -160,6 +160,9 @@ def _read(what, file):
     except _OtherVersion as e:
         raise DamagedFile(str(e)) from None
     except ValueError as e:
+        file.seek(0)
+        if kind := _foreign(file):
+            raise DamagedFile(f"{what} is {kind}") from None
         raise DamagedFile(f"{what} is not a saved network, or a damaged one: {e}") from None
 
 
@@ -226,6 +229,21 @@ class _Table(dict):
 
 class _OtherVersion(ValueError):
     pass
+
+
+def _foreign(file):
+    """What an archive of another library or of NumPy is, with what to do; "" of others."""
+    try:
+        names = zipfile.ZipFile(file).namelist()
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return ""
+    folders = {part for name in names for part in name.split("/")}
+    if folders & {"data.pkl", "archive_format"}:  # of torch.save and torch.export.save
+        load = "torch.export.load" if "archive_format" in folders else "torch.load"
+        return f"a file of PyTorch: read it with {load}, and pass the module to fusedops.from_torch with an example"
+    if names and all(name.endswith(".npy") for name in names) and "header.npy" not in names:
+        return f"an archive of arrays ({', '.join(name[:-4] for name in names[:4])}): numpy.load reads it"
+    return ""
 
 
 def _encoded(value, arrays):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ... import bfloat16
+from ..._internal import bfloat16
 from ...activations import erf
 from ..ir.dtypes import BY_ONNX, CASTS, PROGRAM, from_onnx, to_onnx
 from ..ir.graph import Node

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ... import _core
-from ...mapped import is_odd
+from ..._internal.mmap_arrays import is_odd
 from ..ir.dtypes import ANY, PROGRAM, from_onnx
 from ..ir.errors import BadNode
 from ..ir.graph import Node

@@ -16,8 +16,9 @@ from dataclasses import replace
 import numpy as np
 
 from ... import _core, activations
+from ...layers import QConv2d, QLinear
 from ...layers import windows as parsed
-from ...quantized import QConv2d, QLinear, Quantization
+from ...quantization import Quantization
 from ..ir.dtypes import INT8, INT8_AND_FLOAT32
 from ..ir.symbolic import is_symbolic
 from ..steps.lowering import LoweringContext

@@ -8,6 +8,7 @@ always done.
 from functools import partial
 from typing import NamedTuple
 
+from ..._internal.progress import quiet
 from ..inference.shape_inference import without_data
 from . import (
     activation_patterns,
@@ -82,15 +83,16 @@ def check_names(disabled):
     return frozenset(disabled)
 
 
-def optimize(graph, *, fold, fuse, disabled=(), packed=None):
+def optimize(graph, *, fold, fuse, disabled=(), packed=None, tell=quiet):
     """Runs the passes on the graph, in place, but those whose names are in `disabled`; returns the list of Fusion and
-    Refusal. `packed` has the weights that were packed in graphs around it."""
+    Refusal. `packed` has the weights that were packed in graphs around it; `tell` is told what part is done."""
     disabled, packed = check_names(disabled), {} if packed is None else packed
     inner = partial(optimize, fold=fold, fuse=fuse, disabled=disabled, packed=packed)
     context = Context(graph, subgraphs.inline_known(graph), inner, packed)
-    for each in PASSES:
+    for done, each in enumerate(PASSES, 1):
         if each.name not in disabled and (not each.kind or (fold if each.kind == "fold" else fuse)):
             context.run(each)
+        tell(done / len(PASSES), each.name)
     if all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs):
         graph.known = without_data(context.known)
     return context.report

@@ -4,7 +4,9 @@ import os
 from collections import deque
 from functools import partial
 from itertools import count
+from logging import INFO
 from threading import Lock
+from time import perf_counter
 from weakref import WeakSet
 
 import numpy as np
@@ -19,7 +21,7 @@ from ..planner.plan import SymbolicPlan, batch_of
 from ..steps.caches import caches_of
 from ..steps.prepared import Prepared
 from ..steps.tensor import working_memory
-from . import destinations, segments
+from . import destinations, plan_log, segments
 from .arguments import checked, with_inputs
 from .lent_caches import LentCaches
 from .loop_runner import Subgraphs
@@ -164,8 +166,10 @@ class Session:
             with self._lock:
                 found = self._plans.get(key)
                 if found is None:
-                    values = {name: x.copy() for name, x in values.items()}
+                    values, start = {name: x.copy() for name, x in values.items()}, perf_counter()
                     found = self._new_plan(shapes, values, threads, arrays, capacity)
+                    if plan_log.LOGGER.isEnabledFor(INFO) and not self.inner:
+                        plan_log.planned(self.graph, found[0], shapes, perf_counter() - start)
                     most = CACHED_PLANS if capacity else PLANS
                     if len(self._plans) >= most:  # half of them, as a sequence that grows needs one a call
                         for old in sorted(self._plans, key=lambda k: self._plans[k][0].used)[: (most + 1) // 2]:

@@ -7,8 +7,8 @@ import os
 
 import numpy as np
 
-from .... import extras
-from ....mapped import mapped_file, opened, whole
+from ...._internal import install_hint
+from ...._internal.mmap_arrays import mapped_file, opened, whole
 from ...ir.errors import DamagedFile, UnsupportedOperator
 from ...operators import early_onnx
 from ...operators.learned import DOMAIN as LEARNED
@@ -24,7 +24,7 @@ def import_onnx():
         import onnx
         import onnx.version_converter
     except ImportError:
-        raise ImportError(f"reading ONNX models needs the onnx package: {extras.command('onnx')}") from None
+        raise ImportError(f"reading ONNX models needs the onnx package: {install_hint.command('onnx')}") from None
     return onnx
 
 

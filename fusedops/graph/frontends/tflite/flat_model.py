@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .... import extras
-from ....mapped import opened, whole
+from ...._internal import install_hint
+from ...._internal.mmap_arrays import opened, whole
 from ...ir.errors import BadNode, DamagedFile
 from ...ir.graph import Metadata
 from .sparse import densified
@@ -32,7 +32,7 @@ def import_tflite():
     try:
         import tflite
     except ImportError:
-        raise ImportError(f"reading TFLite models needs the tflite package: {extras.command('tflite')}") from None
+        raise ImportError(f"reading TFLite models needs the tflite package: {install_hint.command('tflite')}") from None
     return tflite
 
 
