@@ -129,7 +129,9 @@ LESS = {
 def units():
     """Returns (kind, flags, source) of each C source, those that take longest first."""
     kernels = [(isa, flags, source) for isa, flags in reversed(SETS.items()) for source in KERNELS]
-    kernels += [(isa, flags, f"csrc/kernels/{unit}.c") for isa, flags in DOTS.items() for unit in ("quantized", "table")]
+    kernels += [
+        (isa, flags, f"csrc/kernels/{unit}.c") for isa, flags in DOTS.items() for unit in ("quantized", "table")
+    ]
     others = sorted(set(glob("csrc/**/*.c", recursive=True)) - set(KERNELS))
     return [
         *(

@@ -19,8 +19,9 @@ VALUES = {  # of attributes, by AttributeProto's numbers for the types that most
     3: lambda a: a.s.decode("utf-8", "replace"),
     6: lambda a: list(a.floats),
     7: lambda a: list(a.ints),
+    8: lambda a: [v.decode("utf-8", "replace") for v in a.strings],
 }
-_TENSOR, _EXTERNAL = 4, 1  # AttributeProto's and TensorProto's numbers
+TENSOR, SPARSE, EXTERNAL = 4, 11, 1  # AttributeProto's and TensorProto's numbers
 
 
 def one_name(domain):
@@ -29,7 +30,7 @@ def one_name(domain):
 
 
 def _hold(outside, tensor):
-    if tensor.data_location == _EXTERNAL:
+    if tensor.data_location == EXTERNAL:
         outside.append(tensor)
 
 
@@ -40,7 +41,7 @@ class Attribute:
 
     def __init__(self, proto, outside):
         self.proto, self.name, self.ref, self.type = proto, proto.name, proto.ref_attr_name, proto.type
-        self.value, self.graph, self.is_tensor = None, None, self.type == _TENSOR
+        self.value, self.graph, self.is_tensor = None, None, self.type == TENSOR
         self.graphs: Sequence[Graph] = ()
         if self.type in VALUES:
             self.value = VALUES[self.type](proto)
