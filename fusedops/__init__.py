@@ -18,37 +18,7 @@ except ModuleNotFoundError as e:
     ) from None
 
 from . import activations
-from .batchnorm import BatchNorm, fold_batch_norm
-from .functional import (
-    conv1d,
-    conv2d,
-    conv_bn_relu,
-    conv_transpose1d,
-    conv_transpose2d,
-    depthwise_conv2d,
-    depthwise_conv_bn_relu,
-    gemm,
-    linear,
-    matmul,
-)
-from .images import (
-    adaptive_avg_pool2d,
-    avg_pool1d,
-    avg_pool2d,
-    global_avg_pool2d,
-    max_pool1d,
-    max_pool2d,
-    resize,
-)
-from .layers import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, DepthwiseSeparable, InvertedResidual, Linear
-from .multihead import MultiheadAttention
-from .norms import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
-from .pointwise import activation, batch_norm
-from .quantized import QConv2d, QLinear, Quantization, dequantize, qconv2d, qlinear, quantize
-from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell, gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 from .runtime import available_isas, get_num_threads, isa, set_isa, set_num_threads, show_config
-from .tokens import KVCache, attention, embedding
-from .volumes import conv3d
 
 __all__ = [
     "BatchNorm",
@@ -130,6 +100,19 @@ __all__ = [
 if TYPE_CHECKING:  # and for tools such as PyInstaller, which look for statements of import
     from . import graph as graph
     from . import reference as reference
+    from .batchnorm import BatchNorm, fold_batch_norm
+    from .functional import (
+        conv1d,
+        conv2d,
+        conv_bn_relu,
+        conv_transpose1d,
+        conv_transpose2d,
+        depthwise_conv2d,
+        depthwise_conv_bn_relu,
+        gemm,
+        linear,
+        matmul,
+    )
     from .graph import (
         DamagedFile,
         InvalidArgument,
@@ -141,21 +124,58 @@ if TYPE_CHECKING:  # and for tools such as PyInstaller, which look for statement
         load_tflite,
         torch_report,
     )
+    from .images import (
+        adaptive_avg_pool2d,
+        avg_pool1d,
+        avg_pool2d,
+        global_avg_pool2d,
+        max_pool1d,
+        max_pool2d,
+        resize,
+    )
     from .keras_layers import from_keras
+    from .layers import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, DepthwiseSeparable, InvertedResidual, Linear
+    from .multihead import MultiheadAttention
+    from .norms import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
+    from .pointwise import activation, batch_norm
+    from .quantized import QConv2d, QLinear, Quantization, dequantize, qconv2d, qlinear, quantize
+    from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell, gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
+    from .tokens import KVCache, attention, embedding
+    from .volumes import conv3d
 
-_LATER = dict.fromkeys(("Model", "from_torch", "load", "load_onnx", "load_tflite", "torch_report"), ".graph")
-_LATER |= dict.fromkeys(("DamagedFile", "InvalidArgument", "UnsupportedOperator"), ".graph")
-_LATER["from_keras"] = ".keras_layers"
+_MODULES = {  # where each name is, which is imported when it is first used
+    ".batchnorm": "BatchNorm fold_batch_norm",
+    ".functional": """
+        conv1d conv2d conv_bn_relu conv_transpose1d conv_transpose2d depthwise_conv2d depthwise_conv_bn_relu
+        gemm linear matmul
+    """,
+    ".images": "adaptive_avg_pool2d avg_pool1d avg_pool2d global_avg_pool2d max_pool1d max_pool2d resize",
+    ".layers": "Conv1d Conv2d ConvTranspose1d ConvTranspose2d DepthwiseSeparable InvertedResidual Linear",
+    ".multihead": "MultiheadAttention",
+    ".norms": "group_norm instance_norm layer_norm log_softmax rms_norm softmax",
+    ".pointwise": "activation batch_norm",
+    ".quantized": "QConv2d QLinear Quantization dequantize qconv2d qlinear quantize",
+    ".recurrent": "GRU LSTM RNN GRUCell LSTMCell RNNCell gru gru_cell lstm lstm_cell rnn rnn_cell",
+    ".tokens": "KVCache attention embedding",
+    ".volumes": "conv3d",
+    ".graph": """
+        DamagedFile InvalidArgument Model UnsupportedOperator from_torch load load_onnx load_tflite
+        torch_report
+    """,
+    ".keras_layers": "from_keras",
+}
+_LATER = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 if not TYPE_CHECKING:  # or checkers of types would take any name
 
     def __getattr__(name):
-        """Imports networks, Keras's layers and the unfused path when they are first used."""
-        if name == "reference":
+        """Imports a part of the library when it is first used."""
+        if name == "reference" or f".{name}" in _MODULES:
             return import_module("." + name, __name__)
         if name in _LATER:
-            return getattr(import_module(_LATER[name], __name__), name)
+            found = globals()[name] = getattr(import_module(_LATER[name], __name__), name)
+            return found
         told = f": write activation(x, {name!r})" if name in activations.NAMES else ""
         text = f"module {__name__!r} has no attribute {name!r}{told}"
         raise AttributeError(text, name=name, obj=sys.modules[__name__])

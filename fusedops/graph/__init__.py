@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, overload
 
-from ..layers import multiplies
-from .frontends import native
-from .frontends.onnx.reader import read_onnx
-from .frontends.tflite.tflite_reader import read_tflite
+from ..layers.arguments import multiplies
+from ..lazy import LazyModule
 from .ir.draws import checked_seed
 from .ir.errors import DamagedFile, InvalidArgument, UnsupportedOperator
 from .ir.float16 import upcast
@@ -22,7 +20,14 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
     from .._types import Precision
+    from .frontends import native
+    from .frontends.onnx import reader as onnx_reader
+    from .frontends.tflite import tflite_reader
     from .frontends.torch.compile_report import TorchReport
+else:
+    native = LazyModule(".frontends.native", __name__)
+    onnx_reader = LazyModule(".frontends.onnx.reader", __name__)
+    tflite_reader = LazyModule(".frontends.tflite.tflite_reader", __name__)
 
 __all__ = [
     "DamagedFile",
@@ -104,7 +109,7 @@ def load_onnx(
     array([[3., 3.]], dtype=float32)
     """
     options = _options(fold, fuse, disabled_passes, "float32" if precision is None else precision, seed, num_threads)
-    graph = read_onnx(model)
+    graph = onnx_reader.read_onnx(model)
     if precision is None and graph.bfloat16:
         options = options._replace(precision="bfloat16")
     return Model.built(upcast(graph), options)
@@ -185,7 +190,7 @@ def load_tflite(
     array([0., 0., 2.], dtype=float32)
     """
     options = _options(fold, fuse, disabled_passes, precision, seed, num_threads)
-    return Model.built(upcast(read_tflite(model, signature)), options)
+    return Model.built(upcast(tflite_reader.read_tflite(model, signature)), options)
 
 
 @overload

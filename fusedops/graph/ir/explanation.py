@@ -1,11 +1,16 @@
 """What was fused, what was not and why, and what it buys, as tables."""
 
 import re
-import shutil
-import textwrap
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...lazy import LazyModule
 from .graph import Node
+
+if TYPE_CHECKING:
+    import shutil
+    import textwrap
+else:
+    shutil, textwrap = LazyModule("shutil"), LazyModule("textwrap")
 
 WIDTH = 120  # of tables that go to no terminal
 LEAST = 12  # letters to which a column may shrink

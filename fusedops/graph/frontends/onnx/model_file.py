@@ -5,15 +5,20 @@ import contextlib
 import math
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .... import extras
+from ....lazy import LazyModule
 from ....mapped import mapped_file, opened, whole
 from ...ir.errors import DamagedFile, UnsupportedOperator
-from ...operators import early_onnx
-from ...operators.learned import DOMAIN as LEARNED
 from . import records, schemas, wire
+
+if TYPE_CHECKING:
+    from ...operators import early_onnx, learned
+else:
+    early_onnx, learned = (LazyModule(f"fusedops.graph.operators.{name}") for name in ("early_onnx", "learned"))
 
 OPSETS = range(7, 29)
 MAPPED = 1 << 24  # bytes of a file from which on it is mapped; others are read, and may be written again at once
@@ -42,7 +47,7 @@ def parse(model):
         found = records.Model(proto)
         _check(found)
     files = _outside(found, path)
-    if found.opset is None and set(found.opsets) == {LEARNED}:
+    if found.opset is None and set(found.opsets) == {learned.DOMAIN}:
         found.opset = OPSETS[-1]  # of operators that none is of
     if found.opset is None:
         raise DamagedFile(

@@ -3,22 +3,29 @@ knows of opsets."""
 
 import functools
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ....lazy import LazyModule
 from ...inference.shape_inference import infer_from
 from ...ir.dtypes import BY_ONNX, ELEMENT_TYPES, FIELDS, from_onnx
 from ...ir.errors import BadNode, DamagedFile, UnsupportedOperator
 from ...ir.graph import Graph, Node, TensorInfo, Value, unique
 from ...ir.graph_builder import GraphBuilder
-from ...operators.contrib import nchwc
 from ...operators.registry import OPERATORS, READ, RECORDS, Absent, check_inputs
 from .model_file import OPSETS, array_of, import_onnx, parse, read_outside
 from .records import EXTERNAL, SPARSE, VALUES, Attribute, Function
 
+if TYPE_CHECKING:
+    from ...operators.contrib import nchwc
+else:
+    nchwc = LazyModule("fusedops.graph.operators.contrib.nchwc")
+
 _FOUR_BITS = {21: np.uint8, 22: np.int8}  # what holds elements of UINT4 and INT4, which NumPy does not have
 DEEPEST = 64  # functions that call functions
 _PLAIN = {t.onnx: t for t in ELEMENT_TYPES if t.field}  # whose elements are in files as NumPy has them
+_OTHER_VALUES = "sequence_type", "map_type", "opaque_type", "sparse_tensor_type", "optional_type"
 _FLOAT16, _BFLOAT16, _FLOATS = 10, 16, {1, 10, 11, 16}  # TensorProto's numbers
 
 
@@ -325,7 +332,7 @@ class _Reader(GraphBuilder):
             inner = self.value_type(info.type.sequence_type.elem_type.tensor_type.elem_type)
             return Value(info.name, None, np.dtype(object), f"sequence({inner})")
         if not info.type.HasField("tensor_type"):
-            if info.type.WhichOneof("value") is None and (dtype is not None or self.outer is not None):
+            if not any(map(info.type.HasField, _OTHER_VALUES)) and (dtype is not None or self.outer is not None):
                 return Value(info.name, None, dtype)
             raise UnsupportedOperator(f"{info.name!r} is not a tensor: maps and optional values are not supported")
         t = info.type.tensor_type

@@ -6,9 +6,19 @@ import os
 
 MANY = 1 << 31  # inputs or outputs: any number
 TYPES = ".fistgFISTGpPyY"  # a letter for each type of attributes, by AttributeProto's numbers
-_NAMES = "nothing, a number, an integer, a text, a tensor, a graph, numbers, integers, texts, tensors, graphs".split(
-    ", "
-)
+_NAMES = [
+    "nothing",
+    "a number",
+    "an integer",
+    "a text",
+    "a tensor",
+    "a graph",
+    "numbers",
+    "integers",
+    "texts",
+    "tensors",
+    "graphs",
+]
 
 
 @functools.cache

@@ -6,6 +6,7 @@ the attributes that those of protobuf have. Large data of tensors stays where it
 """
 
 import struct
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,13 +20,13 @@ class Message:
     """What one of ONNX's messages says; fields that it does not have are at their defaults. `span` is where it is:
     (bytes, start, end)."""
 
-    fields: dict = {}  # key: (name, what reads it, whether it is repeated)
+    fields: ClassVar[dict] = {}  # key: (name, what reads it, whether it is repeated)
     span: tuple = (b"", 0, 0)
 
-    def HasField(self, name):  # noqa: N802, as protobuf calls it
+    def HasField(self, name):
         return name in self.__dict__
 
-    def SerializeToString(self):  # noqa: N802
+    def SerializeToString(self):
         data, start, end = self.span
         return bytes(data[start:end])
 
