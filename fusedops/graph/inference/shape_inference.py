@@ -68,16 +68,19 @@ def infer(graph, shapes, values=(), strict=True, earlier=()):
 
 def infer_from(graph, inputs, strict=True, earlier=()):
     """As infer, from what is known of the inputs."""
-    known = {name: constant(a) for name, a in graph.constants.items()} | inputs
+    known = {name: constant(a) for name, a in graph.constants.items()}
+    known.update(inputs)
     for node in graph.nodes:
-        results = [v for v in node.outputs if v]
-        if node.output in earlier and all(v in earlier for v in results):
-            known |= {v: earlier[v] for v in results}
-            continue
+        if node.outputs[0] in earlier:
+            results = [v for v in node.outputs if v]
+            if all(v in earlier for v in results):
+                known.update({v: earlier[v] for v in results})
+                continue
         if not strict and not all(map(known.__contains__, node.reads())):
             continue
         try:
-            known |= infer_node(node, [known[v] if v else None for v in node.inputs], known.get(node.residual))
+            given = [known[v] if v else None for v in node.inputs]
+            known.update(infer_node(node, given, known[node.residual] if node.residual else None))
         except DataDependentShape as e:
             if strict:
                 e.node, e.known = node, known
