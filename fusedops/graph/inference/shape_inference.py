@@ -15,6 +15,8 @@ from .evaluate import Interpreter, evaluate
 
 MAX_COUNTS = 64  # integers of a value that shapes follow from
 
+_OBJECT = np.dtype(object)
+
 MAX_VALUES = 64  # of an input whose values a plan is made for
 
 
@@ -107,13 +109,16 @@ def infer_node(node, inputs, residual=None):
     check_inputs(node)
     if rules.shape_only:
         return {node.output: constant(record.evaluate(node, *inputs))}
-    if any(x is not None and x.dtype == object for x in inputs):
-        raise DataDependentShape("it takes a sequence, whose length only a call knows")
+    constants = not rules.random and (residual is None or residual.data is not None)
+    for x in inputs:
+        if x is not None:
+            if x.dtype is _OBJECT:
+                raise DataDependentShape("it takes a sequence, whose length only a call knows")
+            constants = constants and x.data is not None
     if rules.infer is not None:
         found = rules.infer(*([SubgraphInference()] * record.subgraphs), node, *inputs)
         return {v: k for v, k in zip(node.outputs, found, strict=False) if v}
     found = _shapes_and_types(node, rules, inputs, residual)
-    constants = not rules.random and all(x is None or x.data is not None for x in (*inputs, residual))
     if constants or rules.may_grow:
         check_memory(found.values())
     return _computed(node, inputs, residual and residual.data, found) if constants else found

@@ -168,22 +168,20 @@ class _Records(dict):
         super().__init__()
         self._select = select
 
-    def __missing__(self, name):
-        if name not in _FILES:
-            raise KeyError(name)
+    def _made(self, name):
         found = self._select(import_module("." + _FILES[name], __package__).RECORDS[name])
-        if found is None:
+        return None if found is None else self.setdefault(name, found)
+
+    def __missing__(self, name):
+        if name not in self:
             raise KeyError(name)
-        return self.setdefault(name, found)
+        return super().__getitem__(name)
 
     def get(self, name, default=None):
         return self[name] if name in self else default  # noqa: SIM401
 
     def __contains__(self, name):
-        try:
-            return self[name] is not None
-        except KeyError:
-            return False
+        return super().__contains__(name) or name in _FILES and self._made(name) is not None
 
     def __iter__(self):
         return (name for name in _FILES if name in self)
@@ -212,6 +210,8 @@ def check_inputs(node):
     """Refuses a node without the inputs that its operator needs, or with more than it has."""
     record = OPERATORS[node.op]
     needed, most = _arity(record.evaluate, record.subgraphs)
+    if needed <= len(node.inputs) <= most and "" not in node.inputs:
+        return
     given = len(node.inputs)
     if not needed <= given <= most or any(not node.inputs[i] and i not in record.optional for i in range(needed)):
         raise BadNode(f"of the {needed} inputs that it needs it has {', '.join(map(repr, node.inputs)) or 'none'}")

@@ -184,14 +184,11 @@ class _Library:
         return schema if schema.has_function or schema.has_context_dependent_function else None
 
     def function(self, node, given, opset, types):
-        """(the function that a node calls or None where its operator has a record, the defaults of its attributes).
-        `given` are the node's attributes; `types` gives the (type of elements, shape) of each input, as far as they
+        """(the function that a node without a record calls, the defaults of its attributes). `given` are the node's attributes; `types` gives the (type of elements, shape) of each input, as far as they
         are known."""
         function = self.functions.get(node.key)
         if function is not None:
             return function, dict.fromkeys(function.names) | {a.name: a for a in function.defaults}
-        if node.op in READ:
-            return None, {}
         schema = self._schema(node, opset)
         if schema is None:
             raise UnsupportedOperator(
@@ -421,10 +418,10 @@ class _Reader(GraphBuilder):
         ):  # whose parts are as many as its outputs
             outputs.pop()
         given = self.attributes_of(operation)
-        function, defaults = self.library.function(
-            operation, given, self.opset, lambda: [(self.dtype(v), self.shape(v)) if v else None for v in inputs]
-        )
-        if function is not None:
+        if operation.key in self.library.functions or operation.op not in READ:
+            function, defaults = self.library.function(
+                operation, given, self.opset, lambda: [(self.dtype(v), self.shape(v)) if v else None for v in inputs]
+            )
             return self.call(function, name, inputs, outputs, defaults | given)
         attrs = {}
         for key, a in given.items():
