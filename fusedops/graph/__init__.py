@@ -54,7 +54,10 @@ def load_onnx(
     seed: int | None = None,
     num_threads: int | None = None,
 ) -> Model:
-    """Loads a network from ONNX. Needs the ``onnx`` package: ``pip install -e '.[onnx]'`` in a checkout.
+    """Loads a network from ONNX.
+
+    Most files need NumPy alone. Files of text, operators that ONNX defines by others, types that NumPy does not have
+    and opsets before 7 need the ``onnx`` package: ``pip install -e '.[onnx]'`` in a checkout.
 
     Parameters
     ----------
@@ -93,7 +96,7 @@ def load_onnx(
     OSError
         The file cannot be read.
     ImportError
-        The ``onnx`` package is missing.
+        The file needs the ``onnx`` package, which is missing.
 
     See Also
     --------

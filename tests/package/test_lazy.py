@@ -53,6 +53,14 @@ def test_a_network_imports_what_it_needs(tmp_path):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     y, imported = done.stdout.split("]")
     np.testing.assert_array_equal(np.fromstring(y[1:], sep=" "), [0, 2])
-    needless = ["onnx", "google.protobuf", "json", "zipfile", "statistics", "fusedops.recurrent", "fusedops.graph.operators.rnn"]
+    needless = [
+        "onnx",
+        "google.protobuf",
+        "json",
+        "zipfile",
+        "statistics",
+        "fusedops.recurrent",
+        "fusedops.graph.operators.rnn",
+    ]
     needless += [f"fusedops.graph.{name}" for name in ("frontends.tflite", "quantization", "runtime.profiler")]
     assert not set(needless).intersection(imported.split())

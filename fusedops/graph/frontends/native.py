@@ -7,14 +7,13 @@ import functools
 import io
 import json
 import os
-import zipfile
 from collections.abc import Callable
 
 import numpy as np
 
 from ... import activations
 from ...layers import PRECISIONS
-from ...mapped import opened, whole
+from ...mapped import mapped_file, opened, whole
 from ..ir.draws import checked_seed
 from ..ir.errors import DamagedFile
 from ..ir.explanation import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
@@ -22,8 +21,10 @@ from ..ir.float16 import exact_float16
 from ..ir.graph import Graph, Metadata, Node, Value
 from ..ir.options import BuildOptions
 from ..operators.registry import OPERATORS
+from .archive import Archive
 
 FORMAT, VERSION = "fusedops network", 1
+LARGE = 1 << 24  # bytes of a file that is mapped while it is read
 SMALL = 64  # elements of an array that is kept as it is
 _SAID = dataclasses.fields(Metadata)
 
@@ -135,51 +136,49 @@ def load(source):
     """
     source = whole(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _checked("the model", io.BytesIO(source))
+        return _checked("the model", bytes(source))
     path = os.fspath(source)
     with opened(path) as f:
-        return _checked(repr(path), f if f.seekable() else io.BytesIO(f.read()))  # a pipe
+        large = os.fstat(f.fileno()).st_size >= LARGE  # a pipe has no size
+        return _checked(repr(path), mapped_file(f) if large else f.read())
 
 
-def _checked(what, file):
-    if file.read(2) != b"PK":
+def _checked(what, data):
+    if data[:2] != b"PK":
         raise DamagedFile(
             f"{what} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX, "
             "fusedops.load_tflite TFLite"
         )
-    file.seek(0)
-    return _read(what, file)
+    return _read(what, data)
 
 
-def _read(what, file):
+def _read(what, data):
     try:
-        with np.load(file, allow_pickle=False) as archive:
-            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.zip.infolist()):
-                raise ValueError("it is compressed")  # save writes none; a small file could unpack to any size
-            header = json.loads(bytes(archive["header"]))
-            if not isinstance(header, dict) or header.get("format") != FORMAT:
-                raise ValueError("it has another format")
-            if header.get("version") != VERSION:
-                raise _OtherVersion(
-                    f"{what} is a network saved in version {header.get('version')} of the format; this fusedops "
-                    f"reads version {VERSION}"
-                )
-            arrays = functools.cache(  # a header may name one more than once
-                lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind)
+        archive = Archive(data)
+        header = json.loads(bytes(archive["header"]))
+        if not isinstance(header, dict) or header.get("format") != FORMAT:
+            raise ValueError("it has another format")
+        if header.get("version") != VERSION:
+            raise _OtherVersion(
+                f"{what} is a network saved in version {header.get('version')} of the format; this fusedops "
+                f"reads version {VERSION}"
             )
-            graph, report = _graph(header, arrays), _report(header)
-            graph.metadata = _metadata(header)
-            if any(v.dtype is None for v in graph.inputs):
-                raise ValueError("an input has no type of elements")
-            options = BuildOptions(precision=_precision(header), seed=checked_seed(header.get("seed")))
-            if "source" in header:
-                return graph, report, *_source(header, graph, arrays, options)
-            return graph, report, None, options
+        arrays = functools.cache(  # a header may name one more than once
+            lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind)
+        )
+        graph, report = _graph(header, arrays), _report(header)
+        graph.metadata = _metadata(header)
+        if any(v.dtype is None for v in graph.inputs):
+            raise ValueError("an input has no type of elements")
+        options = BuildOptions(precision=_precision(header), seed=checked_seed(header.get("seed")))
+        if "source" in header:
+            return graph, report, *_source(header, graph, arrays, options)
+        return graph, report, None, options
     except _OtherVersion as e:
         raise DamagedFile(str(e)) from None
     except MemoryError:
         raise
-    except Exception as e:  # of zipfile, tokenize, json or NumPy, whichever met the damage
+    except Exception as e:  # of json, NumPy or this reader, whichever met the damage
         raise DamagedFile(f"{what} is not a saved network, or a damaged one: {e}") from None
 
 

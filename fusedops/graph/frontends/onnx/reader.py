@@ -184,8 +184,8 @@ class _Library:
         return schema if schema.has_function or schema.has_context_dependent_function else None
 
     def function(self, node, given, opset, types):
-        """(the function that a node without a record calls, the defaults of its attributes). `given` are the node's attributes; `types` gives the (type of elements, shape) of each input, as far as they
-        are known."""
+        """(the function that a node without a record calls, the defaults of its attributes). `given` are the node's
+        attributes; `types` gives the (type of elements, shape) of each input, as far as they are known."""
         function = self.functions.get(node.key)
         if function is not None:
             return function, dict.fromkeys(function.names) | {a.name: a for a in function.defaults}
