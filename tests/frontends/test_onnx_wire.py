@@ -256,8 +256,8 @@ def message_of(found):
             getattr(made, name).CopyFrom(nested(made, name, value))
         elif isinstance(value, list) and value and isinstance(value[0], wire.Message):
             getattr(made, name).extend(message_of(v) for v in value)
-        elif isinstance(value, list):
-            getattr(made, name).extend(value)
+        elif isinstance(value, (list, np.ndarray)):
+            getattr(made, name).extend(np.asarray(value, object).tolist())
         else:
             setattr(made, name, bytes(value) if isinstance(value, memoryview) else value)
     return made

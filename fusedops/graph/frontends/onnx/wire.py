@@ -166,7 +166,7 @@ def _unsigned(number):
 def _varints(data, start, end, depth):
     """Packed varints as they are, without a sign."""
     if end - start > _SHORT:
-        return _many_varints(np.frombuffer(data, np.uint8, end - start, start))
+        return _many_varints(np.frombuffer(data, np.uint8, end - start, start)).tolist()
     found = []
     while start < end:
         number, start = _varint(data, start)
@@ -186,20 +186,33 @@ def _many_varints(data):
         raise ValueError("Error parsing message: a number of more than 64 bits")
     shifts = 7 * (np.arange(data.size) - np.repeat(first, lengths))
     parts = (data & 127).astype(np.uint64) << shifts.astype(np.uint64)
-    return np.bitwise_or.reduceat(parts, first).tolist()
+    return np.bitwise_or.reduceat(parts, first)
 
 
 def _packed_varints(convert):
     return lambda data, start, end, depth: [convert(n) for n in _varints(data, start, end, depth)]
 
 
-def _packed_floats(dtype):
+def _varint_array(dtype):
+    """Reads packed varints as an array, modulo the type's range."""
+
+    def read(data, start, end, depth):
+        return _many_varints(np.frombuffer(data, np.uint8, end - start, start)).astype(dtype) if end > start else []
+
+    return read
+
+
+def _float_array(dtype):
     def read(data, start, end, depth):
         if (end - start) % np.dtype(dtype).itemsize:
             raise ValueError("Error parsing message: a number ends behind its field")
-        return np.frombuffer(bytes(data[start:end]), dtype).tolist()
+        return np.frombuffer(bytes(data[start:end]), dtype)
 
     return read
+
+
+def _packed_floats(data, start, end, depth):
+    return _float_array("<f4")(data, start, end, depth).tolist()
 
 
 def _inner(kind):
@@ -209,12 +222,16 @@ def _inner(kind):
 _NUMBERS = {  # kind: (wire type of one, what reads it, what reads many)
     "int64": (_VARINT, _signed, _packed_varints(_signed)),
     "int32": (_VARINT, _int32, _packed_varints(_int32)),
-    "uint64": (_VARINT, _unsigned, _varints),
-    "float": (_FOUR, _float, _packed_floats("<f4")),
-    "double": (_EIGHT, _double, _packed_floats("<f8")),
+    "float": (_FOUR, _float, _packed_floats),
+    # of tensors, which may have many
+    "int32s": (_VARINT, _int32, _varint_array(np.int32)),
+    "int64s": (_VARINT, _signed, _varint_array(np.int64)),
+    "uint64s": (_VARINT, _unsigned, _varint_array(np.uint64)),
+    "floats": (_FOUR, _float, _float_array("<f4")),
+    "doubles": (_EIGHT, _double, _float_array("<f8")),
 }
 _READERS = {"text": _text, "bytes": _bytes, "data": _data}
-_DEFAULTS: dict = {"text": "", "bytes": b"", "data": b"", "float": 0.0, "double": 0.0}
+_DEFAULTS: dict = {"text": "", "bytes": b"", "data": b"", "float": 0.0}
 
 
 def _fields(kind, /, **described):
@@ -249,14 +266,14 @@ Tensor = _kind(
     "TensorProto",
     dims=(1, ["int64"]),
     data_type=(2, "int32"),
-    float_data=(4, ["float"]),
-    int32_data=(5, ["int32"]),
+    float_data=(4, ["floats"]),
+    int32_data=(5, ["int32s"]),
     string_data=(6, ["bytes"]),
-    int64_data=(7, ["int64"]),
+    int64_data=(7, ["int64s"]),
     name=(8, "text"),
     raw_data=(9, "data"),
-    double_data=(10, ["double"]),
-    uint64_data=(11, ["uint64"]),
+    double_data=(10, ["doubles"]),
+    uint64_data=(11, ["uint64s"]),
     external_data=(13, [Entry]),
     data_location=(14, "int32"),
 )
