@@ -12,7 +12,7 @@ import zlib
 
 import numpy as np
 
-_ENTRY = struct.Struct("<4s6H3I5H2I")  # a row of the directory: ... size of name, of extra fields, of comment ...
+_ENTRY = struct.Struct("<4s4x2H4x3I3H8xI")  # a row of the directory: what of it counts
 _LARGE = 0xFFFFFFFF  # stands for a number of 64 bits elsewhere
 _HEADER = re.compile(
     rb"\{'descr': '([<>|=]?[a-z]\d+)', 'fortran_order': (True|False), 'shape': \(((?:\d+, )*\d*,?)\), \}\s*"
@@ -30,9 +30,7 @@ class Archive:
 
     def _enter(self, at):
         """Notes a row of the directory; returns where the next one is."""
-        entry = _unpacked(_ENTRY, self._data, at)
-        signature, flags, method, crc, packed, size = *entry[:1], *entry[3:5], *entry[7:10]
-        name, extra, comment, start = *entry[10:13], entry[16]
+        signature, flags, method, crc, packed, size, name, extra, comment, start = _unpacked(_ENTRY, self._data, at)
         if signature != b"PK\1\2":
             raise ValueError("its directory is damaged")
         if method or flags & 1:
@@ -96,13 +94,12 @@ def _array(content):
     found = _HEADER.fullmatch(bytes(content[12 if long else 10 : start]))
     if major not in (1, 2, 3) or found is None:
         raise ValueError("an array has another header than those that were written")
-    dtype, order = np.dtype(found[1].decode()), "F" if found[2] == b"True" else "C"
+    dtype, turned = np.dtype(found[1].decode()), found[2] == b"True"
     shape = tuple(int(n) for n in found[3].split(b",") if n.strip())
     count = math.prod(shape)
     if count * dtype.itemsize != len(content) - start:
         raise ValueError(f"an array of shape {shape} has {len(content) - start} bytes")
-    return (
-        np.frombuffer(content, dtype, count, start).reshape(shape, order=order).copy("K")
-        if count
-        else np.empty(shape, dtype)
-    )
+    if not count:
+        return np.empty(shape, dtype)
+    flat = np.frombuffer(content, dtype, count, start)
+    return (flat.reshape(shape[::-1]).T if turned else flat.reshape(shape)).copy("K")

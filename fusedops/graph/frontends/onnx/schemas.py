@@ -57,24 +57,33 @@ def check(node, opset):
     if schema is None or node.op == "Constant":
         return
     counts, attributes, needed = schema
-    for what, given, least, most in (("inputs", node.inputs, *counts[:2]), ("outputs", node.outputs, *counts[2:])):
-        if not least <= len(given) <= most:
-            takes = f"{least}" if least == most else f"at least {least}" if most >= MANY else f"{least} to {most}"
-            had = f"{len(given)} {what[:-1] if len(given) == 1 else what}"
-            raise ValueError(f"{_named(node)} has {had}, where {node.key[1]} has {takes}")
+    _check_count(node, "inputs", len(node.inputs), *counts[:2])
+    _check_count(node, "outputs", len(node.outputs), *counts[2:])
     for a in node.attributes:
-        kind = attributes.get(a.name)
-        if kind is None and not a.name.startswith("__"):  # which exporters keep notes in
-            raise ValueError(f"{_named(node)} has an attribute {a.name!r}, which {node.key[1]} does not have")
-        if kind is not None and a.type not in (kind, 0):  # 0: what reads it says so
-            raise ValueError(
-                f"the attribute {a.name!r} of {_named(node)} is {_kind(a.type)}, where {node.key[1]} has {_kind(kind)}"
-            )
+        _check_attribute(node, a, attributes.get(a.name))
     if needed:
         given = {a.name for a in node.attributes}
-        for name in needed:
-            if name not in given:
-                raise ValueError(f"{_named(node)} has no attribute {name!r}")
+        missing = [name for name in needed if name not in given]
+        if missing:
+            raise ValueError(f"{_named(node)} has no attribute {missing[0]!r}")
+
+
+def _check_count(node, what, given, least, most):
+    if not least <= given <= most:
+        takes = f"{least}" if least == most else f"at least {least}" if most >= MANY else f"{least} to {most}"
+        had = f"{given} {what[:-1] if given == 1 else what}"
+        raise ValueError(f"{_named(node)} has {had}, where {node.key[1]} has {takes}")
+
+
+def _check_attribute(node, a, kind):
+    """ValueError where a node has an attribute that its operator does not have, or, where it has one of this kind,
+    another."""
+    if kind is None and not a.name.startswith("__"):  # which exporters keep notes in
+        raise ValueError(f"{_named(node)} has an attribute {a.name!r}, which {node.key[1]} does not have")
+    if kind is not None and a.type not in (kind, 0):  # 0: what reads it says so
+        raise ValueError(
+            f"the attribute {a.name!r} of {_named(node)} is {_kind(a.type)}, where {node.key[1]} has {_kind(kind)}"
+        )
 
 
 def _named(node):

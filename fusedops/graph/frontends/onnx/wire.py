@@ -236,7 +236,7 @@ _DEFAULTS: dict = {"text": "", "bytes": b"", "data": b"", "float": 0.0}
 
 def _fields(kind, /, **described):
     """Gives a kind of messages its fields; each is (number, what it holds), where a list holds any number of these."""
-    found = {}
+    found: dict = {}
     for name, (number, holds) in described.items():
         many = isinstance(holds, list)
         what = holds[0] if many else holds
