@@ -56,6 +56,19 @@ def test_what_save_does_not_write_is_refused():
         Archive(file.getvalue())["a"]
 
 
+def test_arrays_that_share_their_bytes_are_refused():
+    """Many rows of the directory for one array."""
+    data = written()
+    start = data.index(b"PK\1\2")
+    end = data.index(b"PK\5\6")
+    row = data[data.rindex(b"PK\1\2", 0, end) : end]
+    rows = b"".join(row.replace(b"large", b"lar%02d" % i) for i in range(90))
+    record = bytearray(data[end:])
+    record[10:12] = (90).to_bytes(2, "little")
+    with pytest.raises(ValueError, match="lie in each other"):
+        Archive(data[:start] + rows + record)
+
+
 def test_archives_that_end_early():
     data = written()
     for end in range(0, len(data) - 1, 7):
