@@ -341,6 +341,13 @@ def test_nodes_are_what_onnx_says_of_their_operators(node, told):
             fo.load_onnx(model)
 
 
+def test_a_name_that_is_no_text():
+    data = parse_model(f"{HEAD} g (float[2] x) => (float[2] y) {{ y = Softmax<axis = 0>(x) }}").SerializeToString()
+    for name in b"axis", b"Softmax":
+        with pytest.raises(fo.DamagedFile, match="node 0 has a name that is no text"):
+            fo.load_onnx(data.replace(name, b"\xff" + name[1:]))
+
+
 def test_a_network_is_read_without_the_onnx_package(plain, tmp_path):
     (tmp_path / "net.onnx").write_bytes(plain)
     program = (

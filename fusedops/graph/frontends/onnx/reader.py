@@ -297,11 +297,10 @@ class _Reader(GraphBuilder):
         outside = tensor.data_location == EXTERNAL
         raw = read_outside(tensor, self.library.files) if outside else tensor.raw_data
         if tensor.data_type in (_FLOAT16, _BFLOAT16):
-            bits = np.frombuffer(raw, "<u2") if raw else np.array(tensor.int32_data, np.uint16)
-            wide = bits.astype(np.uint16).reshape(tuple(tensor.dims))
+            bits = np.frombuffer(raw, "<u2") if raw else np.array(tensor.int32_data, np.int32)
             if tensor.data_type == _FLOAT16:
-                return wide.view(np.float16)
-            return (wide.astype(np.uint32) << 16).view(np.float32)
+                return bits.astype(np.uint16).view(np.float16).reshape(tuple(tensor.dims))
+            return (bits.astype(np.uint32) << 16).view(np.float32).reshape(tuple(tensor.dims))
         onnx = self.library.onnx
         plain = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=bytes(raw))
         inside = raw or isinstance(tensor, onnx.TensorProto)

@@ -62,12 +62,12 @@ class Operation:
     def __init__(self, proto, i, outside):
         self.proto, self.name, self.domain, kind = proto, proto.name, one_name(proto.domain), proto.op_type
         self.inputs, self.outputs = list(proto.input), list(proto.output)
+        self.attributes = [Attribute(a, outside) for a in proto.attribute]
         try:
-            "".join((kind, self.domain, self.name, *self.inputs, *self.outputs))
+            "".join((kind, self.domain, self.name, *self.inputs, *self.outputs, *[a.name for a in self.attributes]))
         except TypeError:
             raise ValueError(f"node {i} has a name that is no text") from None
         self.key, self.op = (self.domain, kind), f"{self.domain}.{kind}" if self.domain else kind
-        self.attributes = [Attribute(a, outside) for a in proto.attribute]
         self.nested = [graph for a in self.attributes for graph in a.graphs]
         self.graphs = [a.graph for a in self.attributes if a.graph] if self.nested else ()
         self.reads = dict.fromkeys(self.inputs)
