@@ -92,7 +92,9 @@ def _shortest(a):
 def _widened(a, kind):
     """The float32 values that were stored in 16 bits."""
     if kind == "bfloat16" and a.dtype == np.uint16:
-        return (a.astype(np.uint32) << 16).view(np.float32)
+        wide = a.astype(np.uint32)
+        wide <<= 16
+        return wide.view(np.float32)
     if kind == "float16" and a.dtype == np.float16:
         return a.astype(np.float32)
     raise ValueError(f"an array of {a.dtype} cannot be read as {kind}")
