@@ -260,10 +260,7 @@ cdef class Conv2dPlan(WindowPlan):
         s.algorithm = algorithm
         cdef fo_weights weights = weights_of(w)
         with nogil:
-            if bfloat16:
-                plan = fo_conv2d_create_bf16(s, &weights, doubles(scale), data(bias))
-            else:
-                plan = fo_conv2d_create(s, &weights, doubles(scale), data(bias))
+            plan = fo_conv2d_create(s, FO_BF16 if bfloat16 else FO_F32, &weights, doubles(scale), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.isa = plan, fo_conv2d_isa(plan).decode()
@@ -369,8 +366,8 @@ cdef class Conv2dPlan(WindowPlan):
         z.n, z.ih, z.iw = image
         z.oh, z.ow = result
         z.top, z.left = top, left
-        return (fo_conv2d_nanoseconds(self.plan, &z), fo_qconv2d_nanoseconds(&self.shape, &z),
-                fo_bf16_conv2d_nanoseconds(&self.shape, &z))
+        return (fo_conv2d_nanoseconds(self.plan, &z), fo_conv2d_nanoseconds_as(FO_S8, &self.shape, &z),
+                fo_conv2d_nanoseconds_as(FO_BF16, &self.shape, &z))
 
     def _pixel(self):
         """The floats from one pixel to the next that it reads fastest in an image whose channels are neighbours."""

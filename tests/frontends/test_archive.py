@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from fusedops.graph.frontends.archive import Archive
+from fusedops.graph.frontends.archive import Archive, _array
 
 ARRAYS = {
     "header": np.frombuffer(b"{}", np.uint8),
@@ -22,6 +22,12 @@ ARRAYS = {
 def written(save=np.savez):
     file = io.BytesIO()
     save(file, **ARRAYS)
+    return file.getvalue()
+
+
+def written_array(a):
+    file = io.BytesIO()
+    np.save(file, a)
     return file.getvalue()
 
 
@@ -50,6 +56,8 @@ def test_what_save_does_not_write_is_refused():
         Archive(written(np.savez_compressed))
     with pytest.raises(ValueError, match="no array other"):
         Archive(written())["other"]
+    with pytest.raises(ValueError, match="type '<z4'"):
+        _array(memoryview(written_array(np.ones(2, np.float32)).replace(b"'<f4'", b"'<z4'")))
     file = io.BytesIO()
     np.savez(file, a=np.array(["text"]))
     with pytest.raises(ValueError, match="another header"):

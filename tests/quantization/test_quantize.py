@@ -463,7 +463,7 @@ def test_what_is_predicted_for_the_layers_and_for_the_network(cheap):
 
 def test_a_report_of_an_earlier_version():
     """Has no prediction of what is no layer."""
-    done = native._quantized("mse", [], [], 1.0, 2.0)
+    done = native._part_of_report(["Quantized", ["mse", [], [], 1.0, 2.0]])
     assert done.gain == 2 and done.network_gain is None and "whole network" not in str(done)
 
 

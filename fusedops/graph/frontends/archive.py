@@ -81,7 +81,7 @@ def _wide(fields, numbers):
     while _LARGE in numbers and at + 4 <= len(fields):
         kind, size = struct.unpack_from("<2H", fields, at)
         if kind == 1:
-            wide = iter(struct.unpack_from(f"<{size // 8}Q", fields, at + 4))
+            wide = iter(_unpacked(struct.Struct(f"<{size // 8}Q"), fields, at + 4))
             return [next(wide, n) if n == _LARGE else n for n in numbers]
         at += 4 + size
     return numbers
@@ -96,7 +96,7 @@ def _array(content):
     found = _HEADER.fullmatch(bytes(content[12 if long else 10 : start]))
     if major not in (1, 2, 3) or found is None:
         raise ValueError("an array has another header than those that were written")
-    dtype, turned = np.dtype(found[1].decode()), found[2] == b"True"
+    dtype, turned = _dtype(found[1].decode()), found[2] == b"True"
     shape = tuple(int(n) for n in found[3].split(b",") if n.strip())
     count = math.prod(shape)
     if count * dtype.itemsize != len(content) - start:
@@ -105,3 +105,10 @@ def _array(content):
         return np.empty(shape, dtype)
     flat = np.frombuffer(content, dtype, count, start)
     return (flat.reshape(shape[::-1]).T if turned else flat.reshape(shape)).copy("K")
+
+
+def _dtype(name):
+    try:
+        return np.dtype(name)
+    except TypeError:
+        raise ValueError(f"an array has elements of type {name!r}") from None

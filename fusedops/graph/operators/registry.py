@@ -14,6 +14,7 @@ from .schema import Absent, Operator, Rewrite
 if TYPE_CHECKING:  # and for tools that look for statements of import
     from . import (  # noqa: F401
         activation,
+        attention,
         bitwise,
         control_flow,
         conv,
@@ -62,6 +63,7 @@ FAMILIES = {  # the file with the record of each operator
     "activation": """
         Activation Celu Elu Gelu HardSigmoid HardSwish LeakyRelu Mish Relu Selu Sigmoid Softplus Softsign Tanh
     """,
+    "attention": "Attention RotaryEmbedding",
     "sdpa": "SoftmaxProduct",
     "control_flow": "If Loop Scan ScanOfBatch",
     "conv": "Conv ConvTranspose",
@@ -72,7 +74,7 @@ FAMILIES = {  # the file with the record of each operator
     "elementwise": """
         Abs Acos Acosh Add And Asin Asinh Atan Atanh Cast CastLike Ceil Clip Cos Cosh Div Equal Erf Exp Floor
         Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Log Max Mean Min Mod Mul Narrow Neg Not Or PRelu Pow
-        Reciprocal Round Sign Sin Sinh Sqrt Sub Sum Tan Where Xor
+        Reciprocal Round Shrink Sign Sin Sinh Sqrt Sub Sum Tan Where Xor
     """,
     "matmul_nbits": "DequantizeBits LinearBits MatMulBits",
     "gather_scatter": """
@@ -113,7 +115,7 @@ FAMILIES = {  # the file with the record of each operator
         com.microsoft.MatMulBnb4 com.microsoft.Unique
     """,
     "norm": """
-        BatchNormalization InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization
+        BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization
         RMSNormalization Softmax
     """,
     "shape_ops": """

@@ -23,7 +23,8 @@ else:
     nchwc = LazyModule("fusedops.graph.operators.contrib.nchwc")
 
 _FOUR_BITS = {21: np.uint8, 22: np.int8}  # what holds elements of UINT4 and INT4, which NumPy does not have
-DEEPEST = 64  # functions that call functions
+DEEPEST = 200  # functions that call functions, within the 1000 calls that Python nests
+LARGEST = 1_000_000  # nodes that are read, those of a function once for each call
 _PLAIN = {t.onnx: t for t in ELEMENT_TYPES if t.field}  # whose elements are in files as NumPy has them
 _OTHER_VALUES = "sequence_type", "map_type", "opaque_type", "sparse_tensor_type", "optional_type"
 _FLOAT16, _BFLOAT16, _FLOATS = 10, 16, {1, 10, 11, 16}  # TensorProto's numbers
@@ -115,6 +116,7 @@ class _Library:
         self.files, self.opset, self.domains = files, opset, model.opsets | {"": opset}
         self.functions, unknown, self.orders, self.graph = model.functions, {}, {}, model.graph
         self.int4_constants = {}  # constants of 4 bits by their ids
+        self.nodes_read = 0
         self._collect(model.graph, opset, unknown, set())
         if unknown:
             listed = "; ".join(
@@ -410,6 +412,9 @@ class _Reader(GraphBuilder):
                 ) from e
 
     def read(self, operation, name, inputs, outputs):
+        self.library.nodes_read += 1
+        if self.library.nodes_read > LARGEST:
+            raise ValueError(f"the model is damaged: its functions call each other for more than {LARGEST} nodes")
         while inputs and not inputs[-1]:
             inputs.pop()
         while (

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ...ir.graph import Graph
 from ..onnx.reader import read_onnx
 from . import aten, verify
+from .detector_ops import without_decisions
 from .examples import Example
 from .fx_reader import FxReader
 from .fx_values import Unsupported
@@ -179,7 +180,8 @@ def _export(torch, module, example, leaves, open_sizes):
             shapes[x] = axes
     args, kwargs = example.replaced(example.args, leaves), example.replaced(example.kwargs, leaves)
     options = dict(dynamic_shapes=shapes if open_sizes else None, strict=False)
-    exported = _as_exported(torch, example, lambda: torch.export.export(module, args, kwargs, **options))
+    with without_decisions(torch):
+        exported = _as_exported(torch, example, lambda: torch.export.export(module, args, kwargs, **options))
     wrong = difference(torch, module, example) if example.packs else None
     if wrong:
         raise Unsupported(f"what it computes of packed sequences is not the same of padded sequences: {wrong}")
@@ -304,7 +306,7 @@ def _traced(torch, module, example):
     file = io.BytesIO()
     try:
         keep = torch.onnx.TrainingMode.PRESERVE  # or torch folds batch norms itself
-        with warnings.catch_warnings(record=True) as warned, _without_log(torch):
+        with warnings.catch_warnings(record=True) as warned, _without_log(torch), without_decisions(torch):
             warnings.simplefilter("always")
             torch.onnx.export(
                 module,

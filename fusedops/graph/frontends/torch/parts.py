@@ -13,7 +13,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from ...ir.dtypes import BY_NAME
 from .compile_report import EagerNode, TorchPart
-from .part_reader import ERRORS, PartReader, Probe, hint
+from .part_reader import PartReader, Probe, hint
 
 _PRODUCTS = {
     *("convolution", "addmm", "mm", "bmm", "baddbmm", "linear", "scaled_dot_product_attention"),
@@ -198,7 +198,7 @@ def _built(fused, values, build):
             reader = PartReader(inner, known)
             given = [holders[t] if isinstance(t, torch.fx.Node) else symbols[t] for t in reader.sources.values()]
             model = build(reader.graph, _is_of_bfloat16(nodes))
-        except ERRORS as e:
+        except ValueError as e:
             refused += [EagerNode(n.name, name_of(n), str(e)) for n in nodes]
             continue
         with fused.graph.inserting_before(node):

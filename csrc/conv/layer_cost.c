@@ -2,7 +2,7 @@
  * by. They depend on shapes and on what the processor has, never on a measurement, and only their ratios count. */
 #include "../dispatch/estimate.h"
 #include "../machine/tune.h"
-#include "../conv/int8/windows.h"
+#include "int8/windows.h"
 #include "../matmul/product.h"
 
 #include <math.h>
@@ -22,15 +22,9 @@ static const fo_product_costs *costs_of(fo_dtype type) {
 bool fo_has_dot_product(void) { return kernel_of(FO_S8)->phases == 1; }
 bool fo_multiplies_by_amx(void) { return kernel_of(FO_S8)->tiles; }
 
-double fo_convert_nanoseconds(ptrdiff_t elements) {
-    return nanoseconds(costs_of(FO_S8)->start + costs_of(FO_S8)->convert * (double)elements);
-}
-double fo_bf16_convert_nanoseconds(ptrdiff_t elements) {
-    return nanoseconds(costs_of(FO_BF16)->convert * (double)elements);
-}
-
-double fo_linear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
-    return nanoseconds((double)n * (double)k * (m > fo_float_costs.rows ? (double)m : fo_float_costs.rows));
+double fo_convert_nanoseconds(fo_dtype type, ptrdiff_t elements) {
+    const fo_product_costs *p = costs_of(type);
+    return nanoseconds((type == FO_BF16 ? 0 : p->start) + p->convert * (double)elements);
 }
 
 /* Rows times n columns, of which vectors have some more; a weight takes as long as some rows. */
@@ -43,12 +37,10 @@ static double products(fo_dtype type, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
     return columns * (steps * (rows > p->weight ? rows : p->weight) + (double)m * p->result);
 }
 
-double fo_qlinear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
-    return nanoseconds(costs_of(FO_S8)->start + products(FO_S8, m, n, k));
-}
-
-double fo_bf16_linear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
-    return fo_has_bf16() ? nanoseconds(costs_of(FO_BF16)->start + products(FO_BF16, m, n, k)) : INFINITY;
+double fo_linear_nanoseconds(fo_dtype type, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
+    if (type == FO_F32) return nanoseconds((double)n * (double)k * fmax((double)m, fo_float_costs.rows));
+    if (type == FO_BF16 && !fo_has_bf16()) return INFINITY;
+    return nanoseconds(costs_of(type)->start + products(type, m, n, k));
 }
 
 static double dense_nanoseconds(fo_dtype type, const fo_conv2d_shape *s, const fo_conv2d_size *z) {
@@ -62,15 +54,15 @@ static double dense_nanoseconds(fo_dtype type, const fo_conv2d_shape *s, const f
     return nanoseconds(p->start + p->patch * patches + macs);
 }
 
-double fo_qconv2d_nanoseconds(const fo_conv2d_shape *s, const fo_conv2d_size *z) {
+static double depthwise_nanoseconds(const fo_conv2d_shape *s, const fo_conv2d_size *z) {
     const fo_product_costs *p = costs_of(FO_S8);
-    if (!fo_qdepthwise(s)) return dense_nanoseconds(FO_S8, s, z);
     const double results = (double)(z->n * z->oh * z->ow * round_up(s->oc, fo_active()->vl));
     const double quads = (double)(div_up(s->kh, 4) * s->kw * s->sw);
     const double curve = fo_in_registers(&s->act) ? 0 : p->curve;
     return nanoseconds(p->start + results * (p->depthwise + p->quad * quads + curve));
 }
 
-double fo_bf16_conv2d_nanoseconds(const fo_conv2d_shape *s, const fo_conv2d_size *z) {
-    return fo_has_bf16() && s->ic > s->groups ? dense_nanoseconds(FO_BF16, s, z) : INFINITY;
+double fo_conv2d_nanoseconds_as(fo_dtype type, const fo_conv2d_shape *s, const fo_conv2d_size *z) {
+    if (type == FO_S8) return fo_qdepthwise(s) ? depthwise_nanoseconds(s, z) : dense_nanoseconds(type, s, z);
+    return fo_has_bf16() && s->ic > s->groups ? dense_nanoseconds(type, s, z) : INFINITY;
 }
