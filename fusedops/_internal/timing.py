@@ -1,10 +1,16 @@
 """Execution times: rounds of interleaved batches of calls, and their summary."""
 
-import statistics
 from collections.abc import Iterable
 from itertools import repeat
 from time import perf_counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from .lazy import LazyModule
+
+if TYPE_CHECKING:
+    import statistics
+else:
+    statistics = LazyModule("statistics")
 
 
 class Summary(NamedTuple):

@@ -6,11 +6,9 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, overload
 
+from .._internal.arguments import multiplies
+from .._internal.lazy import LazyModule
 from .._internal.progress import shown
-from ..layers import multiplies
-from .frontends import native
-from .frontends.onnx.reader import read_onnx
-from .frontends.tflite.tflite_reader import read_tflite
 from .ir.draws import checked_seed
 from .ir.errors import DamagedFile, InvalidArgument, UnsupportedOperator
 from .ir.explanation import Explanation, Fusion, Refusal
@@ -29,7 +27,14 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
     from .._types import Precision, Progress
+    from .frontends import native
+    from .frontends.onnx import reader as onnx_reader
+    from .frontends.tflite import tflite_reader
     from .frontends.torch.compile_report import TorchReport
+else:
+    native = LazyModule(".frontends.native", __name__)
+    onnx_reader = LazyModule(".frontends.onnx.reader", __name__)
+    tflite_reader = LazyModule(".frontends.tflite.tflite_reader", __name__)
 
 __all__ = [
     "Benchmark",
@@ -63,7 +68,10 @@ def load_onnx(
     num_threads: int | None = None,
     progress: Progress = None,
 ) -> Model:
-    """Loads a network from ONNX. Needs the ``onnx`` package: ``pip install -e '.[onnx]'`` in a checkout.
+    """Loads a network from ONNX.
+
+    Most files need NumPy alone. Files of text, operators that ONNX defines by others, types that NumPy does not have
+    and opsets before 7 need the ``onnx`` package: ``pip install -e '.[onnx]'`` in a checkout.
 
     Parameters
     ----------
@@ -105,7 +113,7 @@ def load_onnx(
     OSError
         The file cannot be read.
     ImportError
-        The ``onnx`` package is missing.
+        The file needs the ``onnx`` package, which is missing.
 
     See Also
     --------
@@ -122,7 +130,7 @@ def load_onnx(
     """
     options = _options(fold, fuse, disabled_passes, "float32" if precision is None else precision, seed, num_threads)
     with _loading("load_onnx", progress) as tell:
-        graph = read_onnx(model)
+        graph = onnx_reader.read_onnx(model)
         if precision is None and graph.bfloat16:
             options = options._replace(precision="bfloat16")
         return _logged("load_onnx", Model.built(upcast(graph), options, tell=tell))
@@ -225,7 +233,9 @@ def load_tflite(
     """
     options = _options(fold, fuse, disabled_passes, precision, seed, num_threads)
     with _loading("load_tflite", progress) as tell:
-        return _logged("load_tflite", Model.built(upcast(read_tflite(model, signature)), options, tell=tell))
+        return _logged(
+            "load_tflite", Model.built(upcast(tflite_reader.read_tflite(model, signature)), options, tell=tell)
+        )
 
 
 @overload

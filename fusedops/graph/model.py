@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from .._internal.arguments import integer
+from .._internal.lazy import LazyModule
 from .._internal.progress import quiet, shown
 from ..interop import dask
-from ..layers import integer
-from .frontends import native
 from .ir.draws import checked_seed
 from .ir.explanation import Explanation
 from .ir.float16 import upcast
@@ -17,13 +17,8 @@ from .ir.graph import Metadata, Value
 from .ir.options import BuildOptions
 from .passes.context import example_shapes
 from .passes.optimizer import optimize
-from .planner import leftovers
-from .quantization.quantizer import Options, is_quantized, quantize
-from .quantization.weights import quantize_weights
-from .runtime import merged_decoder, profiler
 from .runtime.arguments import by_names, in_order, shape_of, with_inputs
 from .runtime.calls import Calls
-from .runtime.decoder import Decoder
 from .runtime.session import Session
 
 if TYPE_CHECKING:
@@ -34,7 +29,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .._types import Calibration, Input, Out, Progress
+    from .frontends import native
+    from .planner import leftovers
+    from .quantization import quantizer
+    from .quantization import weights as few_bits
+    from .runtime import decoder as decoding
+    from .runtime import merged_decoder, profiler
+    from .runtime.decoder import Decoder
     from .runtime.profiler import Benchmark, Profile
+else:
+    native = LazyModule(".frontends.native", __package__)
+    leftovers = LazyModule(".planner.leftovers", __package__)
+    quantizer = LazyModule(".quantization.quantizer", __package__)
+    few_bits = LazyModule(".quantization.weights", __package__)
+    decoding = LazyModule(".runtime.decoder", __package__)
+    merged_decoder = LazyModule(".runtime.merged_decoder", __package__)
+    profiler = LazyModule(".runtime.profiler", __package__)
 
 
 class Model:
@@ -460,7 +470,7 @@ class Model:
         capacity = integer(capacity, "capacity")
         if self._decoding is None:
             self._decoding, self._first_call = merged_decoder.sessions(self._session)
-        return Decoder(self._decoding, self._first_call, capacity, self._calls.random, self._calls.num_threads)
+        return decoding.Decoder(self._decoding, self._first_call, capacity, self._calls.random, self._calls.num_threads)
 
     def quantize(
         self,
@@ -552,18 +562,18 @@ class Model:
             raise ValueError("the network has variables, which change from call to call: quantise it before conversion")
         if (samples is None) == (weights is None):
             raise TypeError("quantize takes samples, or weights='int4' or 'int8' in their place")
-        options = Options.of(calibration, keep, layer_snr, snr, measure)
-        if self.explain().quantized is not None or is_quantized(self._graph):
+        options = quantizer.Options.of(calibration, keep, layer_snr, snr, measure)
+        if self.explain().quantized is not None or quantizer.is_quantized(self._graph):
             raise ValueError("the network is quantised already: quantise the float32 network that it was made from")
         if weights is not None:
             if any(option is not None for option in (calibration, layer_snr, snr)):
                 raise TypeError("calibration, layer_snr and snr are about samples: weights= takes keep alone")
             with shown(progress, f"weights in {weights}") as tell:
-                graph, done = quantize_weights(self._graph, weights, options.keep, tell)
+                graph, done = few_bits.quantize_weights(self._graph, weights, options.keep, tell)
             return Model(graph, [*self._report, done], None, self._options)
         optimized = partial(Session.optimized, options=self._options)
         with shown(progress, "quantize") as tell:
-            timed = self._calls.limited(quantize)  # layers are measured with the network's threads
+            timed = self._calls.limited(quantizer.quantize)  # layers are measured with the network's threads
             graph, done = timed(self._session, optimized, Session, samples, options, tell)
         return self.built(graph, self._options, done)
 

@@ -7,13 +7,13 @@ import functools
 import io
 import json
 import os
-import zipfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import activations
-from ..._internal.mmap_arrays import opened, whole
+from ..._internal.lazy import LazyModule
+from ..._internal.mmap_arrays import mapped_file, opened, whole
 from ...layers import PRECISIONS
 from ..ir.draws import checked_seed
 from ..ir.errors import DamagedFile
@@ -22,8 +22,16 @@ from ..ir.float16 import exact_float16
 from ..ir.graph import Graph, Metadata, Node, Value
 from ..ir.options import BuildOptions
 from ..operators.registry import OPERATORS
+from .archive import Archive
+
+if TYPE_CHECKING:
+    import zipfile
+else:
+    zipfile = LazyModule("zipfile")  # takes 20 ms to import
 
 FORMAT, VERSION = "fusedops network", 1
+LARGE = 1 << 24  # bytes of a file that is mapped while it is read
+MAX_NAMES = 1 << 20  # bytes at the end of an archive in which the names of what it has are looked for
 SMALL = 64  # elements of an array that is kept as it is
 _SAID = dataclasses.fields(Metadata)
 
@@ -91,7 +99,9 @@ def _shortest(a):
 def _widened(a, kind):
     """The float32 values that were stored in 16 bits."""
     if kind == "bfloat16" and a.dtype == np.uint16:
-        return (a.astype(np.uint32) << 16).view(np.float32)
+        wide = a.astype(np.uint32)
+        wide <<= 16
+        return wide.view(np.float32)
     if kind == "float16" and a.dtype == np.float16:
         return a.astype(np.float32)
     raise ValueError(f"an array of {a.dtype} cannot be read as {kind}")
@@ -135,33 +145,30 @@ def load(source):
     """
     source = whole(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _checked("the model", io.BytesIO(source))
+        return _checked("the model", bytes(source))
     path = os.fspath(source)
     with opened(path) as f:
-        return _checked(repr(path), f if f.seekable() else io.BytesIO(f.read()))  # a pipe
+        large = os.fstat(f.fileno()).st_size >= LARGE  # a pipe has no size
+        return _checked(repr(path), mapped_file(f) if large else f.read())
 
 
-def _checked(what, file):
-    if file.read(2) != b"PK":
+def _checked(what, data):
+    if data[:2] != b"PK":
         raise DamagedFile(
             f"{what} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX, "
             "fusedops.load_tflite TFLite"
         )
-    file.seek(0)
-    return _read(what, file)
+    return _read(what, data)
 
 
-def _read(what, file):
+def _read(what, data):
     try:
-        with _archived(), np.load(file, allow_pickle=False) as archive:
-            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.zip.infolist()):
-                raise ValueError("it is compressed")  # save writes none; a small file could unpack to any size
-            return _network(what, archive)
+        with _archived():
+            return _network(what, Archive(data))
     except _OtherVersion as e:
         raise DamagedFile(str(e)) from None
     except ValueError as e:
-        file.seek(0)
-        if kind := _foreign(file):
+        if kind := _foreign(data):
             raise DamagedFile(f"{what} is {kind}") from None
         raise DamagedFile(f"{what} is not a saved network, or a damaged one: {e}") from None
 
@@ -231,10 +238,10 @@ class _OtherVersion(ValueError):
     pass
 
 
-def _foreign(file):
-    """What an archive of another library or of NumPy is, with what to do; "" of others."""
+def _foreign(data):
+    """What an archive of another library or of NumPy is, with what to do; "" of others. Its end has the names."""
     try:
-        names = zipfile.ZipFile(file).namelist()
+        names = zipfile.ZipFile(io.BytesIO(bytes(data[-MAX_NAMES:]))).namelist()
     except (OSError, ValueError, zipfile.BadZipFile):
         return ""
     folders = {part for name in names for part in name.split("/")}

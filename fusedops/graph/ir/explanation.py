@@ -1,11 +1,16 @@
 """What was fused, what was not and why, and what it buys, as tables."""
 
 import re
-import shutil
-import textwrap
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..._internal.lazy import LazyModule
 from .graph import Node
+
+if TYPE_CHECKING:
+    import shutil
+    import textwrap
+else:
+    shutil, textwrap = LazyModule("shutil"), LazyModule("textwrap")
 
 WIDTH = 120  # of tables that go to no terminal
 _MANY = 3  # layers of one kind that a table has one by one

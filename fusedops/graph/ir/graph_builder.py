@@ -66,7 +66,8 @@ class GraphBuilder:
 
     def add(self, node: Node):
         self.graph.nodes.append(node)
-        self.makers |= dict.fromkeys(node.outputs, node)
+        for v in node.outputs:
+            self.makers[v] = node
 
     def known(self, node, i):
         """The i-th input of the node where constants alone make it, else None."""

@@ -1,7 +1,6 @@
 """Matrix products."""
 
 import math
-import string
 
 import numpy as np
 
@@ -45,7 +44,7 @@ def _einsum_terms(equation, ndims):
     its own."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
-    spare = [c for c in string.ascii_uppercase if c not in equation]
+    spare = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in equation]
     hidden = [n - len(t.replace("...", "")) if "..." in t else 0 for t, n in zip(terms, ndims, strict=True)]
     ellipsis = "".join(spare[: max(hidden)])
     if not arrow:

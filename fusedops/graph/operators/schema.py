@@ -73,7 +73,7 @@ def same_shape(node, x, *others):
 
 
 def broadcast_shape(node, *xs):
-    return broadcast_shapes(*(x.shape for x in xs if x is not None))
+    return broadcast_shapes(*[x.shape for x in xs if x is not None])
 
 
 class Inference(NamedTuple):

@@ -1,6 +1,9 @@
 """Graphs inside nodes: a branch whose condition is known takes the place of its node, and each other graph goes
 through the passes itself."""
 
+from typing import TYPE_CHECKING
+
+from ..._internal.lazy import LazyModule
 from ..inference.shape_inference import infer, infer_from, without_data
 from ..ir.graph import constant
 from ..ir.subgraph import (
@@ -15,8 +18,14 @@ from ..ir.subgraph import (
     take_unchanged,
     unchanged,
 )
-from ..operators.onnx_sequences import RECORDS as _SEQUENCES
-from . import sequence_elements
+from ..operators.registry import FAMILIES
+
+if TYPE_CHECKING:
+    from . import sequence_elements
+else:
+    sequence_elements = LazyModule(".sequence_elements", __package__)
+
+_SEQUENCES = frozenset(FAMILIES["onnx_sequences"].split())
 
 
 def inline_known(graph):

@@ -9,11 +9,12 @@ express it. What C has no step for runs as a NumPy step between two programs, on
 import math
 from dataclasses import replace
 from itertools import groupby, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import _core
+from ..._internal.lazy import LazyModule
 from ..inference.evaluate import evaluate
 from ..inference.shape_inference import infer
 from ..ir.graph import Node
@@ -23,7 +24,12 @@ from ..operators.registry import OPERATORS
 from ..operators.schema import Kernel
 from ..steps.lowering import LoweringContext, NoKernel
 from ..steps.tensor import TensorView, channels_last, physical_memory, same_order
-from . import batch_tiling, inplace, mbconv, precision
+from . import batch_tiling, inplace, mbconv
+
+if TYPE_CHECKING:
+    from . import precision
+else:
+    precision = LazyModule(".precision", __package__)
 
 
 class CallSequence:

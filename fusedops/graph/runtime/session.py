@@ -1,5 +1,7 @@
 """A graph that runs: its plans, kept by the shapes of its inputs, and the memory that calls share."""
 
+from __future__ import annotations
+
 import os
 from collections import deque
 from functools import partial
@@ -7,11 +9,13 @@ from itertools import count
 from logging import INFO
 from threading import Lock
 from time import perf_counter
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import numpy as np
 
 from ... import _core
+from ..._internal.lazy import LazyModule
 from ..inference.shape_inference import MAX_VALUES, infer, shape_inputs
 from ..ir.options import BuildOptions
 from ..ir.subgraph import DataDependentShape, decisions, inlined
@@ -21,11 +25,16 @@ from ..planner.plan import SymbolicPlan, batch_of
 from ..steps.caches import caches_of
 from ..steps.prepared import Prepared
 from ..steps.tensor import working_memory
-from . import destinations, plan_log, segments
+from . import destinations, plan_log
 from .arguments import checked, with_inputs
-from .lent_caches import LentCaches
 from .loop_runner import Subgraphs
-from .profiler import run_timed
+
+if TYPE_CHECKING:
+    from . import lent_caches, profiler, segments
+else:
+    lent_caches = LazyModule(".lent_caches", __package__)
+    profiler = LazyModule(".profiler", __package__)
+    segments = LazyModule(".segments", __package__)
 
 PLANS = 64  # kept at most; when one more comes, the half that was not used for longest leaves
 CACHED_PLANS = 4  # as many of a network that keeps its caches: hardly a length comes twice
@@ -108,7 +117,7 @@ class Session:
         given = None if out is None else destinations.listed(out, self.graph.outputs)
         if given is not None:
             if self._lent is None:
-                self._lent = LentCaches([] if self.caches or self._branching else caches_of(self.graph))
+                self._lent = lent_caches.LentCaches([] if self.caches or self._branching else caches_of(self.graph))
             results = self._lent.run(self, arrays, given, executed)
             if results is not None:
                 return results
@@ -357,6 +366,6 @@ def _seconds(plan, arenas, arrays):
     """The seconds of each of a plan's steps in one call."""
     arena, *results = working_memory(plan, arenas)
     try:
-        return run_timed(plan, (arena, *arrays, *results))
+        return profiler.run_timed(plan, (arena, *arrays, *results))
     finally:
         arenas.append(arena)

@@ -1,4 +1,8 @@
-"""Large weights inside ONNX files, which stay where they are: the same networks, from files, bytes and messages."""
+"""ONNX files read without the onnx package: the same messages as protobuf has, the same networks from files, bytes and
+messages, and large weights, which stay where they are."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_function, parse_graph, parse_model
 
 import fusedops as fo
-from fusedops.graph.frontends.onnx import inline_weights, model_file
-from fusedops.graph.frontends.onnx.inline_weights import LARGE, OWN, without_data
+from fusedops.graph.frontends.onnx import model_file, wire
+from fusedops.graph.frontends.onnx.wire import LARGE
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21, "own" : 1]>'
 
@@ -32,7 +36,6 @@ def loaded(proto, tmp_path):
 
 def same(proto, tmp_path, *arrays):
     """The result, which is the same from all three, and of the last byte of the file too."""
-    assert without_data(proto.SerializeToString()) is not None
     found = [net(*arrays) for net in loaded(proto, tmp_path)]
     for y in found[1:]:
         np.testing.assert_array_equal(y, found[0])
@@ -147,7 +150,7 @@ def test_a_tensor_that_says_it_is_inside(plain):
     proto = onnx.load_model_from_string(plain)
     w = proto.graph.initializer[0]
     w.data_location = TensorProto.DEFAULT
-    assert w.HasField("data_location") and without_data(proto.SerializeToString())
+    assert w.HasField("data_location")
     x = np.ones((2, 200), np.float32)
     np.testing.assert_array_equal(fo.load_onnx(proto.SerializeToString())(x), fo.load_onnx(plain)(x))
 
@@ -209,13 +212,27 @@ def test_files_that_end_early(plain, tmp_path):
             fo.load_onnx(tmp_path / "net.onnx")
 
 
-def test_graphs_inside_graphs_inside_graphs():
-    """Deeper than Python calls itself, and than messages may be."""
-    message, fields = bytes([0x4A]) + inline_weights._varint(LARGE) + bytes(LARGE), (5, 1, 5, 6)
-    for i in range(4000):
-        message = inline_weights._field(fields[i % 4] if i else 5, message)
-    with pytest.raises(ValueError, match="not an ONNX model, or a damaged one"):
-        fo.load_onnx(inline_weights._field(7, message))
+def _varint(number):
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes(found) + bytes([number])
+
+
+def field(number, content):
+    """The bytes of a field that holds others."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+@pytest.mark.parametrize("depth", [120, 3999])
+def test_graphs_inside_graphs_inside_graphs(depth):
+    """Deeper than messages may be, and than Python calls itself."""
+    message = b""
+    for i in range(depth):
+        message = field((6, 5, 1)[i % 3], message)  # the graph of an attribute of a node
+    with pytest.raises(ValueError, match="not an ONNX model, or a damaged one: .*too deep"):
+        fo.load_onnx(field(7, message))
 
 
 @pytest.mark.parametrize("size", [-4, 4])
@@ -228,20 +245,114 @@ def test_data_of_another_size_than_the_shape(plain, size, tmp_path):
             fo.load_onnx(net)
 
 
-def test_a_tensor_that_says_it_lies_in_the_model(plain):
-    """Bytes behind its end are not read."""
-    proto = onnx.load_model_from_string(plain)
-    w = proto.graph.initializer[0]
-    w.ClearField("raw_data")
-    w.data_location = TensorProto.EXTERNAL
-    for key, value in {"location": OWN, "offset": 0, "length": 240000}.items():
-        w.external_data.add(key=key, value=str(value))
-    for net in proto, proto.SerializeToString():
-        with pytest.raises(ValueError, match="damaged: the data of tensor 'w'.*bytes 0 to 240000 of the file"):
-            fo.load_onnx(net)
+def message_of(found):
+    """A message of this library's as protobuf has it."""
+    names = {"Attribute": "AttributeProto", "Graph": "GraphProto", "Node": "NodeProto"}
+    made = getattr(onnx, names.get(type(found).__name__, type(found).__name__))()
+    for name, value in vars(found).items():
+        if name == "span":
+            continue
+        if isinstance(value, wire.Message):
+            getattr(made, name).CopyFrom(nested(made, name, value))
+        elif isinstance(value, list) and value and isinstance(value[0], wire.Message):
+            getattr(made, name).extend(message_of(v) for v in value)
+        elif isinstance(value, (list, np.ndarray)):
+            getattr(made, name).extend(np.asarray(value, object).tolist())
+        else:
+            setattr(made, name, bytes(value) if isinstance(value, memoryview) else value)
+    return made
 
 
-def test_small_data_stays():
-    proto = parse_model(f"{HEAD} g (float[2] x) => (float[2] y) {{ y = Add(x, w) }}")
-    proto.graph.initializer.extend(initializers(w=np.zeros(LARGE // 4 - 1, np.float32)))
-    assert without_data(proto.SerializeToString()) is None
+def nested(made, name, value):
+    """A message inside one, whose class onnx does not export."""
+    return type(getattr(made, name)).FromString(value.SerializeToString())
+
+
+def every_kind():
+    """A model with fields of all kinds, negative numbers, long lists, and numbers that are not packed."""
+    proto = parse_model(
+        f"{HEAD} g (float[n, 2] x, seq(float[2]) s) => (float[2] y) {{ y = own.F<a = -3, b = 1.5>(x) }}"
+    )
+    values = {"ints": list(range(-100, 100)), "floats": [0.5] * 40, "strings": ["a", "b"], "text": "é", "i": -(2**63)}
+    values["t"] = helper.make_tensor("t", TensorProto.INT32, [200], range(-100, 100))
+    proto.graph.node.append(helper.make_node("F", ["y"], ["z"], domain="own", **values))
+    proto.graph.initializer.append(helper.make_tensor("w", TensorProto.UINT64, [2], [1, 2**64 - 1]))
+    proto.graph.initializer.append(helper.make_tensor("d", TensorProto.DOUBLE, [2], [1.5, -2.0]))
+    proto.graph.initializer.append(helper.make_tensor("q", TensorProto.STRING, [1], [b"text"]))
+    helper.set_model_props(proto, {"key": "value"})
+    return proto
+
+
+def test_messages_are_those_of_protobuf():
+    proto = every_kind()
+    assert message_of(wire.parse(wire.Model, proto.SerializeToString())) == proto
+    one_by_one = proto.SerializeToString() + field(7, field(5, b"\x08\x03\x08\x02" + field(8, b"more")))
+    assert message_of(wire.parse(wire.Model, one_by_one)) == onnx.load_model_from_string(one_by_one)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_messages_are_refused_as_by_protobuf(seed):
+    """What both read is the same."""
+    rng, data = np.random.default_rng(seed), every_kind().SerializeToString()
+    read = 0
+    for _ in range(500):
+        broken = bytearray(data)
+        for place in rng.integers(len(data), size=2):
+            broken[place] = rng.choice([0, 1, 10, 127, 128, 255, rng.integers(256)])
+        try:
+            expected = onnx.load_model_from_string(bytes(broken))
+        except Exception:
+            continue  # protobuf looks into fields that are skipped here
+        try:
+            found = wire.parse(wire.Model, bytes(broken))
+        except ValueError:
+            continue  # and knows groups, which ONNX has none of
+        read += 1
+        assert [n.op_type for n in found.graph.node] == [n.op_type for n in expected.graph.node]
+        assert [list(t.dims) for t in found.graph.initializer] == [list(t.dims) for t in expected.graph.initializer]
+        assert [list(a.ints) for n in found.graph.node for a in n.attribute] == [
+            list(a.ints) for n in expected.graph.node for a in n.attribute
+        ]
+    assert read > 100
+
+
+def test_large_data_is_a_view_and_small_data_a_copy():
+    for n, kind in (LARGE // 4 - 1, bytes), (LARGE // 4, memoryview):
+        proto = parse_model(f"{HEAD} g (float[2] x) => (float[2] y) {{ y = Add(x, w) }}")
+        proto.graph.initializer.extend(initializers(w=np.zeros(n, np.float32)))
+        found = wire.parse(wire.Model, proto.SerializeToString())
+        assert type(found.graph.initializer[0].raw_data) is kind
+
+
+@pytest.mark.parametrize(
+    ("node", "told"),
+    [
+        ("Relu(x, x)", r"Relu has 2 inputs, where Relu has 1"),
+        ("Relu<axis = 1>(x)", r"Relu has an attribute 'axis', which Relu does not have"),
+        ("Softmax<axis = 1.5>(x)", r"'axis' of .*Softmax is a number, where Softmax has an integer"),
+        ("Cast(x)", r"Cast has no attribute 'to'"),
+        ("LSTM(x)", r"LSTM has 1 input, where LSTM has 3 to 8"),
+    ],
+)
+def test_nodes_are_what_onnx_says_of_their_operators(node, told):
+    proto = parse_model(f"{HEAD} g (float[2] x) => (float[2] y) {{ y = {node} }}")
+    for model in proto, proto.SerializeToString():
+        with pytest.raises(fo.DamagedFile, match=told):
+            fo.load_onnx(model)
+
+
+def test_a_name_that_is_no_text():
+    data = parse_model(f"{HEAD} g (float[2] x) => (float[2] y) {{ y = Softmax<axis = 0>(x) }}").SerializeToString()
+    for name in b"axis", b"Softmax":
+        with pytest.raises(fo.DamagedFile, match="node 0 has a name that is no text"):
+            fo.load_onnx(data.replace(name, b"\xff" + name[1:]))
+
+
+def test_a_network_is_read_without_the_onnx_package(plain, tmp_path):
+    (tmp_path / "net.onnx").write_bytes(plain)
+    program = (
+        "import sys; sys.modules['onnx'] = None; sys.modules['google.protobuf'] = None\n"
+        f"import fusedops as fo; print(fo.load_onnx({str(tmp_path / 'net.onnx')!r}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "Model(x: float32 (2, 200)" in done.stdout, done.stderr
