@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, overload
 
 from .._internal.arguments import multiplies
@@ -17,8 +18,6 @@ from .ir.graph import Value
 from .ir.options import BuildOptions
 from .model import Model
 from .passes.optimizer import check_names
-from .runtime.decoder import Decoder
-from .runtime.profiler import Benchmark, Profile
 from .runtime.threads import checked_threads
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from .frontends.onnx import reader as onnx_reader
     from .frontends.tflite import tflite_reader
     from .frontends.torch.compile_report import TorchReport
+    from .runtime.decoder import Decoder
+    from .runtime.profiler import Benchmark, Profile
 else:
     native = LazyModule(".frontends.native", __name__)
     onnx_reader = LazyModule(".frontends.onnx.reader", __name__)
@@ -52,6 +53,16 @@ __all__ = [
     "load_tflite",
     "torch_report",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        """Names for annotations, whose modules few networks need."""
+        where = {"Decoder": "decoder", "Benchmark": "profiler", "Profile": "profiler"}.get(name)
+        if where is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f".runtime.{where}", __name__), name)
+
 
 _COMPILE_OPTIONS = ("disabled_passes", "precision", "progress")
 LOGGER = logging.getLogger("fusedops")

@@ -37,7 +37,7 @@ def test_every_public_name_is_there():
     for name in fo.__all__:
         if name not in ("from_keras", "torch_report"):
             assert getattr(fo, name).__name__ == name
-    assert fo.norms.softmax is fo.softmax
+    assert fo.functional.softmax is fo.softmax
 
 
 def test_a_network_imports_what_it_needs(tmp_path):
@@ -59,7 +59,7 @@ def test_a_network_imports_what_it_needs(tmp_path):
         "json",
         "zipfile",
         "statistics",
-        "fusedops.recurrent",
+        "fusedops.functional",
         "fusedops.graph.operators.rnn",
     ]
     needless += [f"fusedops.graph.{name}" for name in ("frontends.tflite", "quantization", "runtime.profiler")]
