@@ -54,15 +54,6 @@ __all__ = [
     "torch_report",
 ]
 
-if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        """Names for annotations, whose modules few networks need."""
-        where = {"Decoder": "decoder", "Benchmark": "profiler", "Profile": "profiler"}.get(name)
-        if where is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f".runtime.{where}", __name__), name)
-
 
 _COMPILE_OPTIONS = ("disabled_passes", "precision", "progress")
 LOGGER = logging.getLogger("fusedops")
@@ -364,7 +355,11 @@ def from_torch(
 
 
 def __getattr__(name: str) -> Any:
-    """`torch_backend`, the entry point by which torch.compile finds it, before it makes the first graph."""
+    """Names for annotations, whose modules few networks need, and `torch_backend`, the entry point by which
+    torch.compile finds it, before it makes the first graph."""
+    where = {"Decoder": "decoder", "Benchmark": "profiler", "Profile": "profiler"}.get(name)
+    if where is not None:
+        return getattr(import_module(f".runtime.{where}", __name__), name)
     if name != "torch_backend":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .frontends.torch.nn_layers import import_torch
