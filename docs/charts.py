@@ -2,7 +2,7 @@
 
 A chart is a function of `run`, one of the runs of a file of docs/figures, of `labels`, what operations are called, and
 of `peers`, what libraries are called. It gives a figure, or None where the run has nothing for it. A figure has a
-transparent ground: `draw` makes it in colours for light pages or for dark ones.
+transparent ground: `draw` makes it in colors for light pages or for dark ones.
 """
 
 import re
@@ -180,7 +180,7 @@ def _bars(table, labels):
 
 
 def peer_table(run, labels, peers):
-    """Every ratio of a peer's time to that of fusedops, in colours."""
+    """Every ratio of a peer's time to that of fusedops, in colors."""
     names = [n for n, times in run["peer"].items() if n in labels and "fusedops" in times and _others(times)]
     columns = [p for p in MARKERS if any(p in run["peer"][n] for n in names)]
     if not names:
