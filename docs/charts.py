@@ -260,7 +260,7 @@ def sizes(run, labels, peers):
 
 
 def scaling(run, labels, peers):
-    """What more threads buy, and larger batches."""
+    """The speed of more threads, and of larger batches."""
     if not run.get("threads") and not run.get("batch"):
         return None
     figure, (threads, batches) = _figure(9, 3.8, 2)
