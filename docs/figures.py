@@ -389,8 +389,12 @@ def block(kind, processor, threads, path, write):
 
 
 def page(path, write=False):
-    """The text of a page with its tables and charts made anew, and if told so the pictures of the charts."""
+    """The text of a page with its tables and charts made again, and if told so its pictures."""
     text = path.read_text(encoding="utf-8")
+    for theme in ("light", "dark") if write else ():
+        picture = path.parent / f"pictures/conv_bn_relu_{theme}.svg"
+        if f"pictures/{picture.name}" in text:
+            charts.save(charts.conv_bn_relu(theme == "dark"), picture)
     return MARKED.sub(lambda m: m[1] + block(m[2], m[3], m[4] or "1", path, write) + m[5], text)
 
 

@@ -39,7 +39,7 @@ def sampler(temperature=0.0, top_p=1.0, seed=None):
 
 
 def write(model, tokens, choose, count, ends=()):
-    """Yields up to `count` tokens behind the list `tokens`, and stops at one of `ends`."""
+    """Yields up to `count` tokens after the list `tokens`, and stops at one of `ends`."""
     decoder, ids = model.decoder(), np.array([tokens], model.inputs[0].dtype)
     for _ in range(count):
         results = decoder(ids)

@@ -162,7 +162,9 @@ def test_wake_word(model, tmp_path):
     with wave.open(str(path), "wb") as file:
         file.setparams((1, 2, 16000, len(sound), "NONE", None))
         file.writeframes(sound.tobytes())
-    found = re.search(r"(\d+) calls, highest probability ([\d.]+);.*\(p99\)", run("wake_word.py", path, "--model", model))
+    found = re.search(
+        r"(\d+) calls, highest probability ([\d.]+);.*\(p99\)", run("wake_word.py", path, "--model", model)
+    )
     detector = theirs.MicroWakeWord.from_builtin(theirs.Model(model))
     frames = theirs.MicroWakeWordFeatures().process_streaming(sound.tobytes())
     expected = [detector.process_streaming_prob(frame) for frame in frames]
