@@ -1,7 +1,7 @@
 """Builds the extension: the C kernels, once for each instruction set, and the Cython binding around them.
 
 csrc/kernels/*.c is compiled once for each instruction set, everything else for the baseline processor, so that the
-module loads on any machine of its architecture; which set runs is decided at run time (csrc/machine/isa.c). The sets
+module loads on any machine of its architecture; which set runs is decided at run time (csrc/dispatch/isa.c). The sets
 are those of the processor that is built for, which need not be the one that builds.
 
 Objects are kept in build/objects, a folder for each compiler and set of flags, and compiled again when what they were
@@ -10,7 +10,7 @@ made of has changed: a second build of one checkout, editable, wheel or in place
 FUSEDOPS_OPENMP=0 builds without threads: the default on macOS, whose compiler comes without OpenMP; with Homebrew's,
 FUSEDOPS_OPENMP=1 CPPFLAGS=-I$(brew --prefix libomp)/include LDFLAGS=-L$(brew --prefix libomp)/lib pip install .
 FUSEDOPS_SANITIZE=address,undefined builds with the checks of these sanitizers (.ci/sanitize). FUSEDOPS_TRACE=1 builds
-for tests, which then know the kernel variants that ran (csrc/runtime/trace.c).
+for tests, which then know the kernel variants that ran (csrc/dispatch/trace.c).
 """
 
 import hashlib
@@ -129,7 +129,9 @@ LESS = {
 def units():
     """Returns (kind, flags, source) of each C source, those that take longest first."""
     kernels = [(isa, flags, source) for isa, flags in reversed(SETS.items()) for source in KERNELS]
-    kernels += [(isa, flags, f"csrc/kernels/{unit}.c") for isa, flags in DOTS.items() for unit in ("quantized", "table")]
+    kernels += [
+        (isa, flags, f"csrc/kernels/{unit}.c") for isa, flags in DOTS.items() for unit in ("quantized", "table")
+    ]
     others = sorted(set(glob("csrc/**/*.c", recursive=True)) - set(KERNELS))
     return [
         *(
@@ -234,7 +236,7 @@ class BuildExt(build_ext):
         ]
 
         def binding():
-            words = [*compiler, *python, *CYTHON_FLAGS, "-Icsrc"]
+            words = [*compiler, *python, *CYTHON_FLAGS, "-Icsrc", "-Icsrc/include"]
             kind = f"binding-numpy-{numpy.__version__}"
             return compiled(kind, words, cython_source(core), [numpy.get_include()])
 
@@ -271,9 +273,10 @@ def step_declarations():
             kind, names = re.fullmatch(r"((?:const )?\w+) (.+)", declaration, re.DOTALL).groups()
             yield from (f"{kind} {name}" for name in re.split(r",\s*", names) if "[" not in name)
 
-    text = "".join(Path(f"csrc/{name}.h").read_text() for name in ("fusedops", "quantized", "network", "program"))
+    headers = ("types", "layers", "quantized", "network", "program")
+    text = "".join(Path(f"csrc/include/fusedops/{name}.h").read_text() for name in headers)
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).replace("bool ", "bint ").replace("ptrdiff_t", "Py_ssize_t")
-    lines = ["# Made by setup.py of the headers in csrc.", 'cdef extern from "fusedops.h" nogil:']
+    lines = ["# Made by setup.py of the headers in csrc/include.", 'cdef extern from "fusedops/fusedops.h" nogil:']
     for body, name in re.findall(r"typedef struct {([^{}]*)} (fo_\w+_args);", text):
         lines += [f"    ctypedef struct {name}:", *(f"        {field}" for field in fields(body))]
     functions = re.findall(r"^(fo_status|void) (fo_\w+)\(const (fo_\w+_args) \*args\);", text, re.MULTILINE)

@@ -1,8 +1,8 @@
-# The C interface of csrc/fusedops.h, as far as the binding uses it.
+# The C interface of csrc/include/fusedops/fusedops.h, as far as the binding uses it.
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
 
-cdef extern from "fusedops.h" nogil:
+cdef extern from "fusedops/fusedops.h" nogil:
     ctypedef enum fo_status:
         FO_OK
         FO_NO_MEMORY
@@ -33,6 +33,7 @@ cdef extern from "fusedops.h" nogil:
     void fo_set_isa(int isa)
     void fo_set_num_threads(int n)
     int fo_get_num_threads()
+    int fo_limit_threads(int n)
     const char *fo_threading()
     const char *fo_compiler()
     enum:
@@ -285,7 +286,7 @@ cdef extern from "fusedops.h" nogil:
 include "_steps.pxi"  # fo_step and its arguments
 
 
-cdef extern from "fusedops.h" nogil:
+cdef extern from "fusedops/fusedops.h" nogil:
     fo_status fo_suppress(const fo_suppress_args *args, Py_ssize_t *found)
     void fo_suppressed(const fo_suppress_args *args, int64_t *rows)
     void fo_bind(fo_step *step, void *pointer, int slot, Py_ssize_t offset, Py_ssize_t stride_bytes)
@@ -295,12 +296,13 @@ cdef extern from "fusedops.h" nogil:
                              Py_ssize_t *failed)
 
 
-cdef extern from "fusedops_test.h" nogil:
+cdef extern from "program/fusedops_test.h" nogil:
     ctypedef struct fo_machine:
         Py_ssize_t l1, l2, l3, sets, processors
         bint dot_product, bf16, tiles, half_rate
     const fo_machine *fo_this_machine()
     void fo_set_machine(const fo_machine *machine)
+    void fo_forget_kernels()
     int fo_cgroup_quota(const char *root, const char *list)
     Py_ssize_t fo_conv2d_choices()
     int fo_variants_most()

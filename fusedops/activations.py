@@ -42,7 +42,7 @@ def _gelu_tanh(x):
     return _gated(x, (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2)
 
 
-# By the names of csrc/activations.h.
+# By the names of csrc/include/fusedops/activations.h.
 FORMS = {
     "identity": Form(lambda x: x),
     "clip": Form(lambda x, lo, hi: np.minimum(np.maximum(x, lo), hi)),

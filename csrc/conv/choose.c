@@ -10,7 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "../fusedops_test.h"
 #include "algorithm.h"
 #include "cost.h"
 #include "rewrite.h"

@@ -13,10 +13,10 @@
 
 #include "../machine/tune.h"
 #include "algorithm.h"
-#include "im2col.h"
+#include "algorithms/im2col.h"
 #include "rewrite.h"
-#include "winograd_tiles.h"
-#include "winograd1d.h"
+#include "algorithms/winograd_tiles.h"
+#include "algorithms/winograd1d.h"
 
 /* Multiply-adds a nanosecond. */
 static double rate(const fo_conv2d *plan) { return (plan->half_rate ? 2.0 : 4.0) * plan->kn->vl; }

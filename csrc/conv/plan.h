@@ -5,7 +5,7 @@
 
 #include <stdatomic.h>
 
-#include "../pack.h"
+#include "../matmul/packing.h"
 
 /* The forms in which algorithms want the weights, with the names by which fo_conv2d_memory tells them; each is packed
  * when it is first used. */

@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "../matmul/packing.h"
 #include "qimage.h"
 
 bool fo_quniform(const fo_image *x, fo_qextent e, ptrdiff_t *ld) {

@@ -2,8 +2,7 @@
 #ifndef FO_CONV_QIMAGE_H
 #define FO_CONV_QIMAGE_H
 
-#include "../net/product.h"
-#include "../pack.h"
+#include "../matmul/product.h"
 
 /* h x w pixels of n images of c channels. */
 typedef struct {

@@ -8,6 +8,7 @@
  *
  * Copies are scratch of a call. Sizes of an image alone decide, in either memory order.
  */
+#include "../dispatch/estimate.h"
 #include "rewrite.h"
 
 #include <string.h>

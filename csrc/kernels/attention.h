@@ -1,4 +1,4 @@
-/* What attention does between its two products, a block of keys at a time (net/attention.c):
+/* What attention does between its two products, a block of keys at a time (matmul/attention.c):
  *
  *   attention_weights   scores s, in memory          most = max(s), s = e^(s - most), sum = sum of s
  *   attention_merge     another block's results      most' = max(most, its most), and sums times e^(most - most')

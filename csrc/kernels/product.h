@@ -11,7 +11,7 @@
 #ifndef FO_KERNELS_PRODUCT_H
 #define FO_KERNELS_PRODUCT_H
 
-#include "../fusedops.h"
+#include "../include/fusedops/fusedops.h"
 
 /* Activations that stay in registers: none, or a clip. */
 static inline bool fo_in_registers(const fo_activation *act) { return act->kind <= FO_CLIP; }

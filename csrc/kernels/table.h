@@ -2,7 +2,7 @@
 #ifndef FO_TABLE_H
 #define FO_TABLE_H
 
-#include "../fusedops.h"
+#include "../include/fusedops/fusedops.h"
 #include "int8_args.h"
 #include "product.h"
 

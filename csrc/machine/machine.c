@@ -124,7 +124,6 @@ void fo_set_machine(const fo_machine *m) {
     machine.l1 = within(m->l1, 32 * KB, 64 * KB);
     machine.l2 = within(m->l2, 256 * KB, MB);
     machine.l3 = within(m->l3, 4 * MB, 32 * MB);
-    fo_forget_kernels();
 }
 
 const fo_machine *fo_this_machine(void) {

@@ -31,7 +31,6 @@ typedef struct {
  * fo_set_machine for what is made from now on. */
 const fo_machine *fo_this_machine(void);
 void fo_set_machine(const fo_machine *);
-void fo_forget_kernels(void); /* isa.c: the next operation chooses its kernels again */
 
 /* Whether the processor widens float16 (F16C). */
 bool fo_has_f16c(void);

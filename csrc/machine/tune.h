@@ -18,7 +18,7 @@ enum {
     FO_L3_PIECE = 4 << 20,   /* of the third level, which threads share: scratch does not grow beyond it */
 };
 
-/* ---- products (kernels/gemm, net/product.c, net/matmul.c) ---- */
+/* ---- products (kernels/gemm, matmul/product.c, matmul/matmul.c) ---- */
 
 enum {
     /* 4 KB: what is at this distance shares a set of the first-level cache and has a page of its own */
@@ -52,7 +52,7 @@ enum {
  * 64 0.7, three of 64 1.0, of 16 1.25 (Zen 4, AVX2). */
 #define FO_NARROW_STEPS(n) (48 * (n) - 32)
 
-/* ---- depthwise (kernels/depthwise, conv/depthwise.c) ---- */
+/* ---- depthwise (kernels/depthwise, conv/algorithms/depthwise.c) ---- */
 
 /* Planes balance threads by many tasks. Pixels lose by them: tasks that are few channels wide read each pixel in
  * pieces (144x56x56 on two threads with 1, 2 and 4: 32, 32 and 43 us; 256x14x14 3.6, 3.7 and 5.1), so that there are
@@ -63,7 +63,7 @@ enum { FO_DEPTHWISE_ROWS_AT_ONCE = 2 }; /* of tiles with AVX-512, channels last 
 /* Vectors of channels, or of a row, that are many: 64 channels of 4x512 with 1x7 take 52 us by rows instead of 78. */
 enum { FO_DEPTHWISE_MANY = 16 };
 
-/* ---- Winograd and Strassen (kernels/winograd, kernels/strassen_sums.h, conv/winograd*.c, conv/strassen.c) ---- */
+/* ---- Winograd and Strassen (kernels/winograd, kernels/strassen_sums.h, conv/winograd*.c, conv/algorithms/strassen.c) ---- */
 
 /* Winograd's cost in multiply-adds. A weight that few tiles share takes the time of so many of them to arrive; a
  * product starts and ends in the time of so many steps; a channel of a tile is transformed, on the way in and out,
@@ -101,7 +101,7 @@ static const double FO_STRASSEN_OPERANDS = 0.25, FO_STRASSEN_WEIGHTS = 0.2;
 enum { FO_STRASSEN_CHAINS = 4 }; /* that fetch a pair of weights: as many lines as four steps of all products (AVX2) */
 enum { FO_STRASSEN_MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
 
-/* ---- direct convolutions, im2col, rewrites (conv/direct.c, conv/im2col.c, conv/rewrite.c) ---- */
+/* ---- direct convolutions, im2col, rewrites (conv/algorithms/direct.c, conv/algorithms/im2col.c, conv/rewrite.c) ---- */
 
 /* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
 enum { FO_DIRECT_SMALL_IMAGE = 7 * 7 };
@@ -122,7 +122,7 @@ enum { FO_IM2COL_ENOUGH = 48 };
 
 enum { FO_REWRITE_CHANNELS = 32 }; /* output channels for which it pays to copy windows */
 
-/* ---- blocks (conv/block.c, conv/block_layers.c) ---- */
+/* ---- blocks (conv/blocks/block.c, conv/blocks/block_layers.c) ---- */
 
 /* Where a line of E is longer, a panel's channels of it stand by themselves: a slice, which the depthwise part reads
  * while it is fresh. Half a panel costs the expansion what the depthwise part gains. 3x3 goes by strips (below);
@@ -189,7 +189,7 @@ enum {
     FO_TRANSPOSE_ELEMENTS = 4
 };
 
-/* ---- attention (net/attention.c) ---- */
+/* ---- attention (matmul/attention.c) ---- */
 
 /* With AVX-512 and AVX2 (Zen 4), 512 to 1024 tokens of 64 elements: blocks of 128 keys take 1.04 of the time, of 512
  * 0.99; 24 and 96 rows 1.00. A thread's scratch is 450 KB. */
@@ -215,7 +215,7 @@ enum { FO_AMX_STEPS = 9, FO_AMX_PANELS = 8, FO_AMX_B_BYTES = 512 << 10 };
 #define FO_PACK_NS 0.1
 #define FO_FOLD_NS 0.3
 
-/* ---- int8 or float32 (net/layer_cost.c) ---- */
+/* ---- int8 or float32 (program/layer_cost.c) ---- */
 
 /* Times in multiply-adds of float32 at the speed that costs of convolutions count with. Measured on 37 shapes in one
  * run (Zen 5: AVX-512 and AVX2 with dot products of int8, AVX2 without): a product in int8 3.1 to 4.1 times as fast

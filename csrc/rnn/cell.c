@@ -5,6 +5,7 @@
  * projection. The threads of a team share the units of a layer, so that each reads its part of the weights and no
  * other.
  */
+#include "../matmul/packing.h"
 #include "cell_step.h"
 #include "dynamic_cell.h"
 #include "lent_cell.h"

@@ -3,7 +3,7 @@
  *   sums[t] = w_ih x[t] + bias      of all steps at once, x quantised by the range of all
  *   start   = w_hh h + sums[t]      h quantised by the range of all rows; then the gates of kn->step
  *
- * Products are those of net/product.h, their columns gates of blocks of units (kernels/rnn.h).
+ * Products are those of matmul/product.h, their columns gates of blocks of units (kernels/rnn.h).
  */
 #include "dynamic_cell.h"
 

@@ -1,6 +1,7 @@
 /* Recurrent cells of bfloat16: products by kernels of their own, whose sums the step's kernel takes for those that it
  * makes itself (of_h of fo_step_args). A few units of some rows go from one to the other by way of the first-level
  * cache. Each member of a team rounds what it makes of h', for the next step of all. */
+#include "../matmul/packing.h"
 #include "rounded_cell.h"
 
 static const fo_activation NO_ACTIVATION;

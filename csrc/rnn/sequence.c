@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../matmul/packing.h"
 #include "cell_step.h"
 #include "dynamic_cell.h"
 #include "rounded_cell.h"

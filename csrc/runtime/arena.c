@@ -3,7 +3,7 @@
  * block of layers) finds that one's block taken and has another, which is kept too; deeper ones allocate. */
 #define _GNU_SOURCE
 #include "arena.h"
-#include "../fusedops.h"
+#include "../include/fusedops/fusedops.h"
 #include "../machine/tune.h"
 
 #include <pthread.h>

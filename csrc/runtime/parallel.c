@@ -17,7 +17,7 @@
 #include <strings.h>
 #include <time.h>
 
-#include "../fusedops.h"
+#include "../include/fusedops/fusedops.h"
 #include "../machine/tune.h"
 
 #ifdef _OPENMP
@@ -41,6 +41,7 @@ static atomic_int wanted;   /* threads that the caller asked for; 0: the default
 static int default_threads; /* what the machine allows */
 static int openmp_at_start; /* OpenMP's own limit, before anyone lowered it */
 static __thread int raised; /* what it is in this thread, where more threads than those were asked for; else 0 */
+static __thread int own;    /* most threads of operations that this thread starts; 0: no limit of its own */
 static atomic_flag team_taken = ATOMIC_FLAG_INIT;
 static atomic_int team_used, forked, small_stacks;
 static int_fast64_t awake_ns; /* 0 where OpenMP's threads shall not wait actively */
@@ -112,7 +113,14 @@ int fo_get_num_threads(void) {
     if (atomic_load_explicit(&forked, memory_order_relaxed)) return 1; /* a child has no other thread of OpenMP */
     int n = atomic_load_explicit(&wanted, memory_order_relaxed), limit = omp_get_max_threads();
     if (!n) n = default_threads;
+    if (own && own < n) n = own;
     return limit < (raised ? raised : openmp_at_start) && limit < n ? limit : n; /* threadpoolctl has lowered it */
+}
+
+int fo_limit_threads(int n) {
+    const int before = own;
+    own = n;
+    return before;
 }
 
 const char *fo_threading(void) {

@@ -4,7 +4,7 @@
  * writes begins FO_ALIAS_OFFSET bytes behind what it reads, modulo a page: depthwise convolutions, channels last, of
  * power of two sizes take 0.6 to 0.9 of the time (Zen 4).
  */
-#include "../fusedops.h"
+#include "../include/fusedops/fusedops.h"
 #include "../machine/tune.h"
 
 enum { LINE = LINE_FLOATS * sizeof(float), ALIGNED = 16 };

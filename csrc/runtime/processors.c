@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../fusedops_test.h"
+#include "../include/fusedops/runtime.h"
 #include "../machine/machine.h"
 
 /* The first numbers of a file, or how many of them there are. A word that is no number ends them. */

@@ -6,4 +6,8 @@
  * 0. */
 int fo_processors(int bound);
 
+/* Processors' worth of time, rounded up, that the cgroups named in `list` (as /proc/self/cgroup) and those around them
+ * grant, the least of them; they are mounted under `root` as under /sys/fs/cgroup. 0 where none sets a limit. */
+int fo_cgroup_quota(const char *root, const char *list);
+
 #endif

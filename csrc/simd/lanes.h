@@ -2,7 +2,7 @@
 #ifndef FO_LANES_H
 #define FO_LANES_H
 
-#include "../dtype.h"
+#include "../include/fusedops/dtype.h"
 
 /* VL elements of a type, a literal, as floats: `at` elements behind p. */
 INLINE vf v_load_as(const fo_dtype type, const void *p, const ptrdiff_t at) {

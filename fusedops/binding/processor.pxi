@@ -29,6 +29,11 @@ def get_num_threads():
     return fo_get_num_threads()
 
 
+def limit_threads(int n):
+    """Limits the threads of operations that the calling thread starts, 0 for no limit; returns the limit it had."""
+    return fo_limit_threads(n)
+
+
 def cgroup_quota(str root, str list):
     """For tests: the processors that the cgroups of a list (/proc/self/cgroup) allow, mounted under `root`
     (/sys/fs/cgroup); 0 for no limit."""
@@ -45,7 +50,7 @@ def choices():
 
 
 def activation_names():
-    """The activations of csrc/activations.h, in the order of their codes."""
+    """The activations of csrc/include/fusedops/activations.h, in the order of their codes."""
     return tuple([fo_activation_name(kind).decode() for kind in range(FO_ACTIVATIONS)])
 
 
@@ -59,6 +64,7 @@ def set_machine(**fields):
     """For tests: what is made from now on is as on another machine, of which some fields are told."""
     cdef fo_machine m = {**machine(), **fields}
     fo_set_machine(&m)
+    fo_forget_kernels()
 
 
 def variants():

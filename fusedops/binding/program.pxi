@@ -9,7 +9,7 @@ from libc.string cimport memset
 
 
 cdef dict numbered(const char *const *names):
-    """The members of an enum by name, as C has them (csrc/names.h)."""
+    """The members of an enum by name, as C has them (csrc/include/fusedops/names.h)."""
     cdef int i = 0
     cdef dict numbers = {}
     while names[i] != NULL:

@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../csrc/fusedops.h"
+#include "../../csrc/include/fusedops/fusedops.h"
 
 enum { INTEGERS = 48, INPUTS = 40, OUTPUTS = 3 };
 

@@ -68,7 +68,7 @@ def sources(calls):
 
 def test_a_second_build_compiles_nothing(checkout):
     assert build(checkout) == []
-    os.utime(checkout / "csrc/fusedops.h")  # as a checkout of another branch and back
+    os.utime(checkout / "csrc/include/fusedops/fusedops.h")  # as a checkout of another branch and back
     assert build(checkout) == []
 
 

@@ -1,6 +1,7 @@
 """The rules of the architecture that a search can check."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,18 +19,28 @@ SOURCES = [
 ]
 RULES = {
     "intrinsics": (r"immintrin|arm_neon|\b_mm\d+_|\b__m\d+", r"csrc/simd/\w+\.h"),
-    "openmp": (
-        r"\bomp_|omp\.h|#pragma omp|_Pragma\(\"omp",
-        r"csrc/runtime/parallel\.c|fusedops/graph/runtime/threads\.py",
-    ),
+    "openmp": (r"\bomp_|omp\.h|#pragma omp|_Pragma\(\"omp", r"csrc/runtime/parallel\.c"),
     "threading_in_the_binding": (r"\bprange\b|cython\.parallel", "nowhere"),
     "switch_over_activations": (
         r"case FO_GELU\b|FO_EACH_ACTIVATION\(",
-        r"csrc/(activations\.[ch]|fusedops\.h|kernels/epilogue\.h)",
+        r"csrc/(include/fusedops/(activations|types)\.h|program/activation_names\.c|kernels/epilogue\.h)",
     ),
-    "headers_in_the_binding": (r"cdef extern from (?!\"fusedops(_test)?\.h\")", "nowhere"),
+    "headers_in_the_binding": (r"cdef extern from (?!\"(fusedops/fusedops|program/fusedops_test)\.h\")", "nowhere"),
     "dead_code": (r"^\s*#\s*if 0", "nowhere"),
 }
+# The rooms of C, lowest first: a file includes those of its own room and of lower ones. Rooms of one row do not know one
+# another.
+ROOMS = (
+    ("include",),
+    ("machine",),
+    ("runtime", "simd"),
+    ("kernels",),
+    ("dispatch",),
+    ("ops",),
+    ("matmul",),
+    ("conv", "rnn"),
+    ("program",),
+)
 
 
 @pytest.mark.skipif(not (ROOT / "csrc").is_dir(), reason="the sources are not here")
@@ -42,6 +53,28 @@ def test_stands_in_its_place_alone(rule):
         if not re.fullmatch(place, name):
             found = re.search(pattern, path.read_text(), re.MULTILINE)
             assert not found, f"{name}: {found.group()}"
+
+
+@pytest.mark.skipif(not (ROOT / "csrc").is_dir(), reason="the sources are not here")
+def test_rooms_of_c_include_lower_ones():
+    csrc = ROOT / "csrc"
+    floors = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
+    assert set(floors) == {path.name for path in csrc.iterdir() if path.is_dir()}
+    for path in (path for path in SOURCES if csrc in path.parents):
+        room = path.relative_to(csrc).parts[0]
+        for name in re.findall(r'^#include "(.+)"', path.read_text(), re.MULTILINE):
+            other = (path.parent / name).resolve().relative_to(csrc).parts[0]
+            assert other == room or floors[other] < floors[room], f"{path.relative_to(ROOT)} includes {name}"
+
+
+@pytest.mark.skipif(not (ROOT / "csrc").is_dir(), reason="the sources are not here")
+@pytest.mark.parametrize("header", sorted((ROOT / "csrc/include/fusedops").glob("*.h")), ids=lambda path: path.name)
+def test_public_headers_are_complete(header):
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        pytest.skip("no compiler")
+    command = [compiler, "-std=gnu11", "-fsyntax-only", "-Werror", "-x", "c", "-"]
+    subprocess.run(command, input=f'#include "{header}"\n', text=True, check=True)
 
 
 def _refusing_functions():
@@ -60,7 +93,7 @@ def _refusing_functions():
 def test_steps_that_refuse_values_are_known():
     """A plan with one of them writes results when it has ended. A kind of step says so (step_kinds.pxi) where its
     function in C may return FO_OUTSIDE."""
-    table = (ROOT / "csrc/program.h").read_text().partition("#define FO_EACH_STEP")[2].partition("#define")[0]
+    table = (ROOT / "csrc/include/fusedops/program.h").read_text().partition("#define FO_EACH_STEP")[2].partition("#define")[0]
     functions = dict(re.findall(r"X\((\w+), \w+, \w+, (\w+)\)", table))
     kinds = (ROOT / "fusedops/binding/step_kinds.pxi").read_text()
     steps = dict(re.findall(r'\bstep\("(\w+)", FO_STEP_(\w+),', kinds))

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../csrc/fusedops.h"
+#include "../../csrc/include/fusedops/fusedops.h"
 
 enum { CALLERS = 4, TEAM = 3, ROUNDS = 6 };
 

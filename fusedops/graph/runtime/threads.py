@@ -1,8 +1,6 @@
-"""A number of threads that is a network's own. Each thread of a program has a limit in OpenMP, which kernels keep to:
-it is lowered while a call lasts, so that calls of two networks in two threads do not know of one another."""
+"""A number of threads that is a network's own. Each thread of a program has a limit, which is lowered while a call
+lasts: calls of two networks in two threads do not know of one another."""
 
-import ctypes
-from functools import cache
 from operator import index
 
 from ... import _core
@@ -21,31 +19,16 @@ def checked_threads(n):
     return n
 
 
-@cache
-def _limits():
-    """OpenMP's functions that tell and set the limit, or None where kernels are built without it."""
-    library = ctypes.PyDLL(_core.__file__)
-    try:
-        return library.omp_get_max_threads, library.omp_set_num_threads
-    except AttributeError:
-        return None
-
-
 def limited(n, call):
-    """The function `call`, in which operations use at most `n` threads; as it is where `n` is None."""
-    limits = None if n is None else _limits()
-    if limits is None:
+    """Returns the function `call`, in which operations use at most `n` threads; itself where `n` is None."""
+    if n is None:
         return call
-    limit, set_limit = limits
 
     def run(*args, **options):
-        if _core.get_num_threads() <= n:
-            return call(*args, **options)
-        before = limit()
-        set_limit(n)
+        before = _core.limit_threads(n)
         try:
             return call(*args, **options)
         finally:
-            set_limit(before)
+            _core.limit_threads(before)
 
     return run

@@ -1,0 +1,50 @@
+/* What the parts of attention (attention.c) have in common, and those that are of bfloat16 (attention_bf16.c). */
+#ifndef FO_NET_ATTENTION_JOB_H
+#define FO_NET_ATTENTION_JOB_H
+
+#include "../ops/axes.h"
+#include "product.h"
+
+typedef struct {
+    const fo_attention_args *a;
+    const fo_kernels *kn;
+    ptrdiff_t group, rows, height, chunk, chunks; /* of a head of keys, a step, a task; tasks of that head */
+    ptrdiff_t keys, blocks, lds, ldv;
+    ptrdiff_t each, partial; /* floats of a thread, of a block's results where blocks are tasks */
+    bool in_place;
+    const fo_product_kernel *rounded; /* of products of bfloat16; NULL: of float32 */
+    float *scratch, *partials;
+} attention_job;
+
+/* A thread's. Of bfloat16: a row before it is rounded, rounded rows, and a bias of zeros. */
+typedef struct {
+    float *k, *v, *scores, *mask, *q, *row, *rows, *zeros;
+    fo_attended all, block;
+} attention_scratch;
+
+/* Where a task's part of the tensors begins. */
+typedef struct {
+    const float *q, *k, *v, *added, *sinks; /* sinks: of the heads that share keys */
+    const uint8_t *taken;
+    float *y;
+    ptrdiff_t diagonal;
+} attention_place;
+
+/* Keys of a block, of which the first `packed` are packed with their values. */
+typedef struct {
+    ptrdiff_t at, packed;
+} key_block;
+
+/* Of bfloat16, where the processor multiplies it: whether it does; floats of a thread's rows and zeros; a block's keys
+ * and values as panels; scores, and values of weights, of `rows` rows for n keys of the block. */
+static inline bool fo_attention_is_narrow(const attention_job *j) { return j->rounded && j->rounded->reads == FO_BF16; }
+ptrdiff_t fo_attention_rows_room(const attention_job *j);
+ptrdiff_t fo_attention_zeros_room(const attention_job *j);
+void fo_attention_pack_narrow(const attention_job *j, const attention_place *p, const key_block *keys,
+                              const attention_scratch *x);
+void fo_attention_narrow_scores(const attention_job *j, const attention_scratch *x, const float *q, ptrdiff_t rows,
+                                ptrdiff_t n, const key_block *keys);
+void fo_attention_narrow_values(const attention_job *j, const attention_scratch *x, ptrdiff_t rows, ptrdiff_t n,
+                                const key_block *keys, const fo_attended *to);
+
+#endif
