@@ -5,8 +5,8 @@ in memory once.
     python examples/service.py --check 400 --clients 8          # asks itself, and prints how long answers took
     gunicorn --chdir examples --workers 2 --threads 8 service:app
 
-NumPy alone. POST /classify takes 64 numbers, the pixels (0 to 16) of a digit of 8 x 8, as JSON; GET /ready answers once the
-model has run. Each request computes on its own thread: requests are the parallel part, not the layers.
+NumPy alone. POST /classify takes 64 numbers, the pixels (0 to 16) of a digit of 8 x 8, as JSON. GET /ready answers once
+the model has run. Each request computes on its own thread: requests are the parallel part, not the layers.
 """
 
 import argparse

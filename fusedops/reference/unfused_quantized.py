@@ -1,4 +1,4 @@
-"""int8, unfused: tensors are dequantised, computed with in float32 and quantised."""
+"""int8, unfused: tensors are dequantized, computed with in float32 and quantized."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Requantized:
-    """An unfused float32 layer of dequantised weights, with passes that make floats of bytes and bytes of floats."""
+    """An unfused float32 layer of dequantized weights, with passes that make floats of bytes and bytes of floats."""
 
     def __init__(self, kind, fused, **options):
         """fused: the layer in int8, whose checks and weights these are."""
@@ -116,7 +116,7 @@ def qlinear(
     residual_q: Quantization | None = None,
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """:func:`fusedops.qlinear`, unfused: dequantised, computed in float32, activated and quantised, each a pass."""
+    """:func:`fusedops.qlinear`, unfused: dequantized, computed in float32, activated and quantized, each a pass."""
     return QLinear(w, bias, x_q=x_q, w_q=w_q, y_q=y_q, residual_q=residual_q, activation=activation)(x, residual, out)
 
 
@@ -139,7 +139,7 @@ def qconv2d(
     layout: Layout = "NCHW",
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """:func:`fusedops.qconv2d`, unfused: dequantised, computed in float32, activated and quantised, each a pass."""
+    """:func:`fusedops.qconv2d`, unfused: dequantized, computed in float32, activated and quantized, each a pass."""
     layer = QConv2d(
         w,
         bias,

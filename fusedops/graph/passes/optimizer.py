@@ -50,7 +50,7 @@ PASSES = [
     _pass("packed weights", "fuse", nbits_weights.pack, "MatMulBits"),
     _pass("unpacked weights", "", nbits_weights.dequantize, "MatMulBits"),
     _pass("8-bit layers", "fuse", qlayers.run, *qlayers.QUANTIZED),
-    _pass("dequantised constants", "fold", constant_folding.dequantised, "DequantizeLinear", "DequantizeBits"),
+    _pass("dequantized constants", "fold", constant_folding.dequantized, "DequantizeLinear", "DequantizeBits"),
     _pass("linear", "", linear.run, "MatMul", "Gemm"),
     _pass("computed operands", "", computed_parameters.run, *computed_parameters.PARAMETERS),
     _pass("activation patterns", "fuse", activation_patterns.run, *activation_patterns.ROOTS),
@@ -69,6 +69,8 @@ PASSES = [
     _pass("dead code", "", cleanup.remove_dead),
     _pass("types", "", float64.run),
 ]
+# the names of 1.0 stay valid
+RENAMED = {"dequantised constants": "dequantized constants"}  # codespell:ignore dequantised
 
 
 def check_names(disabled):
@@ -76,6 +78,7 @@ def check_names(disabled):
     known = [each.name for each in PASSES]
     if isinstance(disabled, str):
         raise TypeError(f"disabled_passes takes several names: pass ({disabled!r},)")
+    disabled = [RENAMED.get(name, name) for name in disabled]
     unknown = [name for name in disabled if name not in known]
     if unknown:
         raise ValueError(f"there is no pass {unknown[0]!r}; the passes are {', '.join(known)}")

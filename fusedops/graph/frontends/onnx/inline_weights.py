@@ -21,7 +21,7 @@ _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1  # of TensorProto
 
 
 def without_data(model):
-    """A serialised model without large data; None where it has none, or is no such message."""
+    """A serialized model without large data; None where it has none, or is no such message."""
     data = memoryview(model)
     try:
         pieces = _pieces(data, 0, len(data), "ModelProto")
