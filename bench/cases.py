@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from fusedops import layers, recurrent, reference, tokens
+from fusedops import functional, layers, reference
 from fusedops.benchmark import workloads
 from fusedops.benchmark.report import network, random_input
 from fusedops.benchmark.workloads import (
@@ -112,7 +112,7 @@ class Attention:
         return {
             "numpy": lambda: self._numpy(*a.qkv),
             "unfused": lambda: reference.attention(*a.qkv, **options),
-            "fused": lambda: tokens.attention(*a.qkv, **options),
+            "fused": lambda: functional.attention(*a.qkv, **options),
         }
 
     def _numpy(self, q, k, v):
@@ -146,7 +146,7 @@ class Sequence:
         return SimpleNamespace(x=x, weights=workloads.recurrent_weights(rng, self.mode, self.hidden))
 
     def variants(self, a, precision="float32"):
-        fused, unfused = (partial(getattr(module, self.mode), precision=precision) for module in (recurrent, reference))
+        fused, unfused = (partial(getattr(module, self.mode), precision=precision) for module in (layers, reference))
         made = {"unfused": unfused(*a.weights), "folded": unfused(*a.weights, fold_bn=True), "fused": fused(*a.weights)}
         return {
             "numpy": lambda: self._numpy(a),

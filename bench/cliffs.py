@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 import fusedops as fo
-from fusedops.timing import batch_time
+from fusedops._internal.timing import batch_time
 
 from . import few_layers
 

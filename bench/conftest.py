@@ -1,5 +1,6 @@
 """Options of ``pytest bench``, and what each of its JSON files says of the machine."""
 
+import re
 from importlib.metadata import distributions
 
 import pytest
@@ -21,13 +22,25 @@ def pytest_addoption(parser):
     )
 
 
+COLUMNS = "min", "median", "stddev", "rounds"  # of tables, which fit into a terminal so
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    """Rounds of a tenth of a millisecond at least; how long in all, unless --benchmark-max-time says otherwise."""
+    """Rounds of a tenth of a millisecond at least; how long in all, and which columns, unless options of
+    pytest-benchmark say otherwise."""
     option = config.option
+    if not any(argument.startswith("--benchmark-columns") for argument in config.invocation_params.args):
+        option.benchmark_columns = list(COLUMNS)
     option.benchmark_min_time = max(float(option.benchmark_min_time), 1e-4)
     if float(option.benchmark_max_time) == 1.0:  # pytest-benchmark's default
         option.benchmark_max_time = 0.04 if option.quick else 0.4
+
+
+def pytest_itemcollected(item):
+    """Rows such as dw3x3_512x14 are found by -k depthwise, too."""
+    if re.search(r"\bdw\d", item.name):
+        item.extra_keyword_matches.add("depthwise")
 
 
 @pytest.fixture(scope="session")

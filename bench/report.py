@@ -14,9 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fusedops._internal.timing import BUSY
 from fusedops.benchmark.report import instructions, processor
 from fusedops.benchmark.workloads import VARIANTS
-from fusedops.timing import BUSY
 
 from .peers import PEERS
 
@@ -30,8 +30,8 @@ PICTURES = {
     "gates as passes of their own; or with the batch norm folded into the weights alone; or all in one kernel.",
     "peer_table": "Time of a peer over ours: above 1, fusedops is faster. The same weights and threads everywhere, "
     "every result compared first; TVM's kernels are not tuned.",
-    "roofline": "How near the machine's limits: each dot an operation, a line to the same operation unfused. The roofs "
-    "are measured, the bandwidths by passes over so many bytes. Operations of a Winograd convolution are "
+    "roofline": "How near the machine's limits: each dot an operation, by its number in the list below it, a line to the "
+    "same operation unfused. The roofs are measured, the bandwidths by passes over so many bytes. Operations of a Winograd convolution are "
     "counted for the direct one, which it beats.",
     "sizes": "Speed over sizes.",
     "scaling": "The speed of more threads, and of larger batches.",
@@ -145,7 +145,7 @@ def draw(run, folder):
     for name in PICTURES:
         figure = charts.draw(name, record, figures.LABELS, LABELS)
         if figure is not None:
-            figure.axes[0].set_title(run.setting, fontsize=8, loc="right")  # it grows to the left, over the labels
+            figure.suptitle(run.setting, fontsize=8, x=0.99, ha="right")
             paths[name] = folder / f"{name}.png"
             charts.save(figure, paths[name])
     return paths

@@ -18,7 +18,8 @@ SIZES = {
     "3x3 convolution, 64 -> 64": (4, 7, 14, 28, 56, 112),
     "3x3 convolution, 64 channels, depthwise": (4, 7, 14, 28, 56, 112, 224),
 }
-THREADS = sorted({*(1 << i for i in range(os.cpu_count().bit_length()) if 1 << i <= os.cpu_count()), os.cpu_count()})
+PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+THREADS = sorted({*(1 << i for i in range(PROCESSORS.bit_length())), PROCESSORS})
 SCALED = ("conv1x1_128x28_256", "conv3x3_64x56", "dw3x3_144x56", "linear_512x512x512", "lstm_50x16_256")
 BATCHES = (1, 2, 4, 8, 16, 32)
 BATCHED = ("conv1x1_128x28_256", "conv3x3_64x56", "dw3x3_512x14", "lstm_50x1_128")

@@ -250,14 +250,14 @@ def peer_table(run, labels, peers):
 
 
 def roofline(run, labels, peers):
-    """Each operation under the machine's limits, with a line down to its unfused form."""
+    """Each operation under the machine's limits, by its number, with a line down to its unfused form."""
     roof, work = run.get("roof"), run.get("work", {})
     table = {
         n: t for n, t in run["operation"].items() if "unfused" in t and n in work and n.startswith(tuple(FAMILIES))
     }
     if not roof or not table:
         return None
-    figure, axes = _figure(7.2, 4.6)
+    figure, axes = _figure(7.2, 5 + 0.15 * -(-len(table) // 3))
     intensity = np.geomspace(0.3, 600, 200)
     slopes = sorted((int(size), rate) for size, rate in roof["bandwidth"].items())
     shown = slopes if len(slopes) <= len(LINES) else [slopes[0], slopes[2], slopes[-3], slopes[-1]]
@@ -265,13 +265,15 @@ def roofline(run, labels, peers):
         of = f"{size >> 20} MB" if size >= 1 << 20 else f"{size >> 10} KB"
         y = np.minimum(roof["peak"], intensity * rate)
         axes.plot(intensity, y, style, color="#8a929c", linewidth=1.2, label=f"passes over {of}: {rate:.0f} GB/s")
-    reached = []
-    for name, times in table.items():
+    reached, names = [], []
+    for number, (name, times) in enumerate(table.items(), 1):
         family, color = FAMILIES[next(prefix for prefix in FAMILIES if name.startswith(prefix))]
         flop, traffic = work[name]
         rates = [flop / us * 1e-3 for us in (times["unfused"], min(times["fused"], times.get("block", times["fused"])))]
         axes.plot([flop / traffic] * 2, rates, color=color, linewidth=1)
         axes.plot(flop / traffic, rates[1], "o", color=color, markersize=5, label=family)
+        axes.annotate(str(number), (flop / traffic, rates[1]), (3, 2), textcoords="offset points", fontsize=6)
+        names.append(f"{number}  {labels.get(name, name)}")
         reached += rates
     axes.set(xscale="log", yscale="log", xlabel="operations for each byte of inputs, weights and results")
     axes.set(ylabel="GFLOP/s", ylim=(0.7 * min(reached), 1.4 * max(roof["peak"], *reached)))
@@ -281,7 +283,9 @@ def roofline(run, labels, peers):
     _plain(axes.yaxis, _powers(*axes.get_ylim()))
     axes.grid(linewidth=0.4)
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, fontsize=8)
+    figure.legend(handles.values(), handles, loc="outside upper center", ncols=4, fontsize=8)
+    empty = [axes.plot([], [], " ")[0] for _ in names]  # a key of text alone
+    figure.legend(empty, names, loc="outside lower center", ncols=3, fontsize=6, handlelength=0, handletextpad=0)
     return figure
 
 
@@ -316,14 +320,15 @@ def scaling(run, labels, peers):
             points = {int(n): us for n, us in times.items()}
             axes.plot(list(points), [gain(points[1], us, n) for n, us in points.items()], ".-", label=labels[name])
             counts |= points.keys()
-        axes.set(xscale="log", xlabel=title, ylim=(0, None))
+        axes.set(xscale="log", xlabel=title)
         axes.grid(linewidth=0.4)
         _plain(axes.xaxis, sorted(counts))
         if counts:
             axes.legend(fontsize=7)
-    threads.plot(
-        *[sorted({int(n) for times in run.get("threads", {}).values() for n in times})] * 2, "--", color="#8a929c"
-    )
+    counts = sorted({int(n) for times in run.get("threads", {}).values() for n in times})
+    threads.plot(counts, counts, "--", color="#8a929c")
+    for axes in (threads, batches):
+        axes.set_ylim(0, 1.05 * axes.dataLim.y1 if axes.lines else 1)
     threads.set_ylabel("speed, one thread = 1")
     batches.set_ylabel("speed an item, batch 1 = 1")
     return figure

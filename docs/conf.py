@@ -67,6 +67,6 @@ numpydoc_validation_checks = {
 numpydoc_validation_exclude = {
     r"fusedops\.Model$",  # made by the functions that load a network
     # described where they are made, with an example in the class
-    r"fusedops\._core\.Stream\.",
-    r"fusedops\.streams\.ConvolutionStream",
+    r"fusedops\.Stream\.",
+    r"fusedops\.ConvolutionStream",
 }

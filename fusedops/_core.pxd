@@ -126,10 +126,8 @@ cdef extern from "fusedops/fusedops.h" nogil:
         Py_ssize_t n, ih, iw, oh, ow, top, left
     ctypedef struct fo_conv2d:
         pass
-    fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale,
+    fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, fo_dtype a, const fo_weights *w, const double *scale,
                                 const float *bias)
-    fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale,
-                                     const float *bias)
     Py_ssize_t fo_conv2d_memory(const fo_conv2d *plan, int form, const char **name)
     bint fo_conv2d_weights(const fo_conv2d *plan, void *w)
     const char *fo_conv2d_isa(const fo_conv2d *plan)
@@ -193,21 +191,17 @@ cdef extern from "fusedops/fusedops.h" nogil:
         Py_ssize_t yt, yb
     fo_status fo_sequence_run(const fo_sequence *sequence)
 
-    fo_conv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q)
+    fo_conv2d *fo_conv2d_create_int8(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q)
+    double fo_linear_nanoseconds(fo_dtype type, Py_ssize_t m, Py_ssize_t n, Py_ssize_t k)
     double fo_conv2d_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *size)
-    double fo_qconv2d_nanoseconds(const fo_conv2d_shape *shape, const fo_conv2d_size *size)
-    double fo_linear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k)
-    double fo_qlinear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k)
-    double fo_convert_nanoseconds(Py_ssize_t elements)
-    double fo_bf16_conv2d_nanoseconds(const fo_conv2d_shape *shape, const fo_conv2d_size *size)
-    double fo_bf16_linear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k)
-    double fo_bf16_convert_nanoseconds(Py_ssize_t elements)
+    double fo_conv2d_nanoseconds_as(fo_dtype type, const fo_conv2d_shape *shape, const fo_conv2d_size *size)
+    double fo_convert_nanoseconds(fo_dtype type, Py_ssize_t elements)
     fo_status fo_conv2d_run_as(const fo_conv2d *plan, fo_types types, const fo_conv2d_size *size, const fo_image *x,
                                const fo_image *residual, const fo_image *y)
 
     ctypedef struct fo_conv_transpose:
         pass
-    fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, bint bfloat16, const float *w,
+    fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, fo_dtype a, const float *w,
                                                 const float *bias)
     void fo_conv_transpose_free(fo_conv_transpose *plan)
     double fo_conv_transpose_nanoseconds(const fo_conv_transpose *plan, const fo_conv2d_size *size, fo_dtype type)

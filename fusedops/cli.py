@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 
-from . import extras, runtime
+from . import runtime
+from ._internal import install_hint
 from .benchmark import report
 from .layers import PRECISIONS
 
@@ -35,7 +36,7 @@ def main(argv=None):
         module = (e.name or "").split(".")[0]
         if module in ("", "fusedops"):
             raise
-        return _fail(f"{options.command} needs {module}: {extras.command('bench')}")
+        return _fail(f"{options.command} needs {module}: {install_hint.command('bench')}")
     except BrokenPipeError:  # of `| head`, which has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at its end
         return 1
@@ -132,9 +133,9 @@ def _parser():
                 "weights of products in 4 bits, no samples",
             ),
         ),
-        description="Calibrates a network on samples and writes it with layers in int8 where they are predicted\n"
-        "to be faster here and exact enough; prints each with its error, its gain, or why it stayed float32,\n"
-        "and how long the network takes before and after. With --weights, rounds the weights of products\n"
+        description="Calibrates a network on samples and writes it with layers in int8 where they are predicted and\n"
+        "measured to be faster here and exact enough; prints each with its error, its gain, or why it stayed\n"
+        "float32, and how long the network takes before and after. With --weights, rounds the weights of products\n"
         "in blocks, for networks whose time is that of reading them, and prints the error of each.",
     )
     quantize.add_argument("model", metavar="MODEL", help="ONNX, TFLite, or what model.save wrote")
@@ -165,7 +166,7 @@ def _parser():
         )
     quantize.add_argument("--threads", type=_count, default=1, metavar="N", help="threads (default: 1)")
     quantize.add_argument(
-        "--no-time", action="store_false", dest="time", help="do not time the network in float32 and in int8"
+        "--no-time", action="store_false", dest="time", help="choose by predictions alone, and time nothing"
     )
     quantize.set_defaults(run=_quantize)
     return parser
@@ -206,7 +207,7 @@ def _dimension(text):
 def _info(options):
     print(f"{'processor':19}{report.processor()}")
     print(f"{'caches':19}{report.caches()}")
-    runtime.show_config()
+    print(runtime.show_config())
 
 
 def _bench(options):
@@ -242,10 +243,18 @@ def _explain(options):
     print(report.network(options.model, options.disabled, options.precision).explain())
 
 
+_OTHER_FORMATS = ".onnx", ".tflite", ".pt", ".pt2", ".pth", ".npz", ".npy"
+
+
 def _quantize(options):
     folder = os.path.dirname(options.output) or "."
     if not os.access(folder, os.W_OK) or os.path.isdir(options.output):
         raise ValueError(f"{options.output} cannot be written: name a file in a folder that exists")
+    kind = os.path.splitext(options.output)[1].lower()
+    if kind in _OTHER_FORMATS:
+        raise ValueError(f"{options.output}: fusedops writes a format of its own, .fo, and not {kind}")
+    if str(options.samples or "").lower().endswith(".fo"):
+        raise ValueError(f"{options.samples} is a saved network, not samples; the network to write is named with -o")
     if (options.samples is None) == (options.weights is None):
         raise ValueError("quantize takes SAMPLES, or --weights int4 or int8 in their place")
     if options.weights and not (options.time and options.threads == 1):
@@ -253,9 +262,11 @@ def _quantize(options):
     bounds = dict(calibration=options.calibration, keep=options.keep, layer_snr=options.layer_snr, snr=options.snr)
     try:
         if options.weights:
-            small = report.network(options.model).quantize(weights=options.weights, **bounds)
+            small = report.network(options.model).quantize(weights=options.weights, progress=True, **bounds)
         else:
-            model, small, sample = report.quantize_network(options.model, options.samples, options.threads, **bounds)
+            model, small, sample = report.quantize_network(
+                options.model, options.samples, options.threads, measure=options.time, **bounds
+            )
     except TypeError as e:  # samples of another type than the network takes, or bounds without samples
         raise ValueError(str(e)) from None
     small.save(options.output)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 from operator import index
-from typing import TYPE_CHECKING
 
 from . import _core
 from ._version import __version__
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def set_num_threads(n: int) -> None:
@@ -49,7 +45,7 @@ def get_num_threads() -> int:
 
     The default is what the affinity mask, the cgroup's CPU quota and ``OMP_NUM_THREADS`` allow;
     ``FUSEDOPS_NUM_THREADS`` overrides it, and so does :func:`set_num_threads`. ``threadpoolctl.threadpool_limits``
-    holds as well.
+    holds as well. In a child that was forked after operations ran on several threads it is 1.
 
     Returns
     -------
@@ -165,8 +161,17 @@ def _commit(folder: str) -> str:
         return ""
 
 
-def show_config() -> dict[str, Any]:
-    """Prints and returns what this build is and uses.
+class Config(dict):
+    """What :func:`show_config` gives: a dict that is shown as a table."""
+
+    def __repr__(self):
+        return "\n".join(f"{k:19}{', '.join(v) if isinstance(v, list) else v}" for k, v in self.items())
+
+    __str__ = __repr__
+
+
+def show_config() -> Config:
+    """Tells what this build is and uses: as a table where it is printed or an interpreter shows it.
 
     Returns
     -------
@@ -177,10 +182,11 @@ def show_config() -> dict[str, Any]:
     Examples
     --------
     >>> import fusedops as fo
-    >>> config = fo.show_config()  # doctest: +ELLIPSIS
-    version         ...
+    >>> config = fo.show_config()
     >>> sorted(config)[:3]
     ['available_isas', 'bfloat16_products', 'compiler']
+    >>> print(config)  # doctest: +ELLIPSIS
+    version            ...
     """
     config = {
         "version": version(),
@@ -191,9 +197,7 @@ def show_config() -> dict[str, Any]:
         "num_threads": get_num_threads(),
         **_core.build_info(),
     }
-    for key, value in config.items():
-        print(f"{key:19}{', '.join(value) if isinstance(value, list) else value}")
-    return config
+    return Config(config)
 
 
 def _read_environment():

@@ -26,11 +26,11 @@ def predicted(name):
     """Nanoseconds of a network's convolutions and products in float32, and as precision="bfloat16" has them."""
     case, a = cases.data(name)
     model, arrays = onnx_model(case, a), inputs(case, a)
-    floats = fo.load_onnx(model, disabled_passes=["blocks"]).plan(*arrays)[0].steps
+    floats = fo.load_onnx(model, disabled_passes=["blocks"])._plan(*arrays)[0].steps
     calls = {s.node.name: call_of(s) for s in floats if s.kind in PRODUCTS}
     total = sum(of_layer(*call, False)[0] for call in calls.values())
     mixed = 0.0
-    for step in fo.load_onnx(model, precision="bfloat16").plan(*arrays)[0].steps:
+    for step in fo.load_onnx(model, precision="bfloat16")._plan(*arrays)[0].steps:
         for node in (step.node, *step.inner):
             if node.name in calls:
                 narrow = step.kind in PRODUCTS.values()

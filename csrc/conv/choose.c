@@ -203,16 +203,13 @@ static fo_conv2d *with_calls(fo_conv2d *plan) {
     return NULL;
 }
 
-fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias) {
-    return with_calls(fo_plan_create(shape, w, scale, bias));
-}
-
-fo_conv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q) {
+fo_conv2d *fo_conv2d_create_int8(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q) {
     return with_calls(fo_qplan_create(shape, FO_S8, w, q));
 }
 
-fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale,
-                                 const float *bias) {
+fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, fo_dtype a, const fo_weights *w, const double *scale,
+                            const float *bias) {
+    if (a == FO_F32) return with_calls(fo_plan_create(shape, w, scale, bias));
     const ptrdiff_t k = shape->ic / shape->groups * shape->kh * shape->kw;
     uint16_t *rounded = fo_bf16_weights(shape->oc, k, w, k, 1, scale);
     fo_conv2d *plan = NULL;

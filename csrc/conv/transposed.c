@@ -93,8 +93,7 @@ static fo_conv2d *phase_plan(const fo_conv_transpose *t, const float *w, const f
         phase_weights(s, w, rows, mine, own + m * each);
         if (bias) memcpy(own_bias + m * s->oc, bias, (size_t)s->oc * sizeof *own);
     }
-    fo_conv2d *plan = (t->x == FO_BF16 ? fo_conv2d_create_bf16 : fo_conv2d_create)(&part, &(fo_weights){own, FO_F32},
-                                                                                   NULL, bias ? own_bias : NULL);
+    fo_conv2d *plan = fo_conv2d_create(&part, t->x, &(fo_weights){own, FO_F32}, NULL, bias ? own_bias : NULL);
     fo_free(own);
     return plan;
 }
@@ -111,23 +110,23 @@ static float *rounded_weights(const fo_conv2d_shape *s, const float *w) {
 }
 
 /* Without its phases; NULL where memory is short. */
-static fo_conv_transpose *plan_of(const fo_conv2d_shape *shape, bool bfloat16) {
+static fo_conv_transpose *plan_of(const fo_conv2d_shape *shape, bool rounds) {
     const ptrdiff_t across = merges(shape) ? 1 : shape->sw;
     const size_t bytes = sizeof(fo_conv_transpose) + (size_t)(shape->sh * across) * sizeof(fo_conv2d *);
     fo_conv_transpose *plan = fo_alloc(bytes);
     if (!plan) return NULL;
     memset(plan, 0, bytes);
-    plan->s = *shape, plan->rounds = bfloat16, plan->across = across;
-    plan->x = bfloat16 && fo_has_bf16() && shape->ic > shape->groups ? FO_BF16 : FO_F32;
+    plan->s = *shape, plan->rounds = rounds, plan->across = across;
+    plan->x = rounds && fo_has_bf16() && shape->ic > shape->groups ? FO_BF16 : FO_F32;
     return plan;
 }
 
-fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, bool bfloat16, const float *w,
+fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, fo_dtype a, const float *w,
                                             const float *bias) {
-    fo_conv_transpose *plan = plan_of(shape, bfloat16);
+    fo_conv_transpose *plan = plan_of(shape, a == FO_BF16);
     if (!plan) return NULL;
-    float *rounded = bfloat16 && plan->x == FO_F32 ? rounded_weights(shape, w) : NULL;
-    const float *own = bfloat16 && plan->x == FO_F32 ? rounded : w;
+    float *rounded = plan->rounds && plan->x == FO_F32 ? rounded_weights(shape, w) : NULL;
+    const float *own = plan->rounds && plan->x == FO_F32 ? rounded : w;
     bool made = own;
     for (ptrdiff_t p = 0; made && p < shape->sh * plan->across; p++)
         made = (plan->phases[p] = phase_plan(plan, own, bias, p));
@@ -200,10 +199,10 @@ static fo_status run_phases(const fo_conv_transpose *plan, const fo_conv2d_size 
 }
 
 double fo_conv_transpose_nanoseconds(const fo_conv_transpose *plan, const fo_conv2d_size *z, fo_dtype type) {
-    double ns = type == FO_BF16 ? fo_bf16_convert_nanoseconds(z->n * plan->s.ic * z->ih * z->iw) : 0;
+    double ns = type == FO_BF16 ? fo_convert_nanoseconds(type, z->n * plan->s.ic * z->ih * z->iw) : 0;
     for (ptrdiff_t p = 0; p < plan->s.sh * plan->across; p++) {
         const phase_part at = part_of(plan, z, p);
-        ns += type == FO_BF16 ? fo_bf16_conv2d_nanoseconds(&plan->phases[p]->s, &at.size)
+        ns += type == FO_BF16 ? fo_conv2d_nanoseconds_as(type, &plan->phases[p]->s, &at.size)
                               : fo_conv2d_nanoseconds(plan->phases[p], &at.size);
     }
     return ns;

@@ -203,19 +203,16 @@ static const struct {
     ptrdiff_t partial_floats;   /* of results of single blocks, a thread */
 } fo_attention_cut = {256, 32, 64 << 10, 48, 512, 64 << 10, 96, 4, 64 << 10};
 
-/* AMX. Tiles of k of a pair of A, which stay in the first-level cache, 18 KB, while B passes: a 3 x 3 kernel has a
- * multiple of nine. Panels of B whose sums wait for the next tiles, and bytes of those that stay in the second-level
- * cache. Simulated caches of 48 KB and 2 MB, a line from the second 1.3 cycles in order, 3.2 of a row each (the
- * table of docs/kernels.md), shares of the peak: 512 x 512 x 512 of int8 0.89, a panel of B in the first-level cache
- * 0.54, neither 0.41 (a prototype on a Xeon 0.43 to 0.54); 196 x 256 x 2304 0.69, 0.54, 0.39; 128 x 3072 x 768 of
- * bfloat16 0.57, 0.37, 0.33 (0.33); 192 x 256 x 1024 0.79, 0.51, 0.41 (0.48), A not copied 0.42. */
-enum { FO_AMX_STEPS = 9, FO_AMX_PANELS = 8, FO_AMX_B_BYTES = 512 << 10 };
+/* AMX: bytes of panels of B that stay in the second-level cache while pairs of rows pass. Reading A where it lies, all
+ * of k at once, a prototype took 0.56 to 0.67 of the time of tiles of A that are copied, nine steps at a time (Xeon,
+ * 128 x 768 x 768 to 128 x 3072 x 768 of bfloat16). */
+enum { FO_AMX_B_BYTES = 512 << 10 };
 
 /* Nanoseconds to copy a float to packed weights, and to fold a scale into one, which is in a farther cache. */
 #define FO_PACK_NS 0.1
 #define FO_FOLD_NS 0.3
 
-/* ---- int8 or float32 (program/layer_cost.c) ---- */
+/* ---- int8 or float32 (conv/layer_cost.c) ---- */
 
 /* Times in multiply-adds of float32 at the speed that costs of convolutions count with. Measured on 37 shapes in one
  * run (Zen 5: AVX-512 and AVX2 with dot products of int8, AVX2 without): a product in int8 3.1 to 4.1 times as fast

@@ -12,11 +12,12 @@ from time import perf_counter, thread_time
 import numpy as np
 
 from .. import load, load_onnx, load_tflite, runtime
+from .._internal.mmap_arrays import opened
+from .._internal.timing import BUSY, Shown, Summary, batch_time, interleaved
 from ..graph.runtime.profiler import benchmark
-from ..mapped import opened
-from ..timing import BUSY, Shown, Summary, batch_time, interleaved
 from .workloads import BASELINES, VARIANTS, WORKLOADS, build
 
+_LISTED = 8  # names of arrays in an error
 COLORS = {
     "numpy": "#bbbbbb",
     "unfused": "#8da0cb",
@@ -293,7 +294,9 @@ def time_quantized(model, small, arrays, threads):
         times = benchmark(forms, arrays, number=3, repeat=10, progress=_task(progress, "network"))
     compared = Shown.of(times.times.values()).compared
     before, after = (getattr(s, compared) for s in times.times.values())
-    return f"{times}\nint8: {before / after:.2f} times as fast as float32, by the {compared} column"
+    predicted = small.explain().quantized.network_gain
+    beside = "" if predicted is None else f"; predicted were {predicted:.2f} times"
+    return f"{times}\nint8: {before / after:.2f} times as fast as float32, by the {compared} column{beside}"
 
 
 def read_samples(path, inputs):
@@ -309,11 +312,8 @@ def read_samples(path, inputs):
         raise ValueError(f"{path} is not an array of NumPy, .npy or .npz, or a damaged one: {e}") from None
     if len(arrays) == len(inputs) == 1:
         arrays = {inputs[0].name: next(iter(arrays.values()))}
-    if set(arrays) != {v.name for v in inputs}:
-        raise ValueError(
-            f"{path} has the arrays {', '.join(arrays)}, but the network takes {', '.join(v.name for v in inputs)}"
-        )
-    cut = {v.name: _cut(v, arrays[v.name]) for v in inputs}
+    _check_names(path, list(arrays), [v.name for v in inputs])
+    cut = {v.name: _cut(v, _narrowed(v, arrays[v.name])) for v in inputs}
     counts = {name: len(parts) for name, parts in cut.items()}
     if len(set(counts.values())) > 1:
         raise ValueError(
@@ -321,6 +321,22 @@ def read_samples(path, inputs):
             + ", ".join(f"{n} of {name}" for name, n in counts.items())
         )
     return [dict(zip(cut, parts, strict=True)) for parts in zip(*cut.values(), strict=True)]
+
+
+def _check_names(path, given, taken):
+    """Refuses arrays that are not those of the network's inputs."""
+    if set(given) == set(taken):
+        return
+    if "header" in given:
+        raise ValueError(f"{path} is a saved network, not samples: arrays for {', '.join(taken)}")
+    more = f" and {len(given) - _LISTED} more" if len(given) > _LISTED else ""
+    there = ", ".join(given[:_LISTED]) + more
+    raise ValueError(f"{path} has the arrays {there}, but the network takes {', '.join(taken)}")
+
+
+def _narrowed(value, array):
+    """An array of float64, which is what NumPy makes of numbers, as the float32 that the network takes."""
+    return array.astype(np.float32) if array.dtype == np.float64 and value.dtype == np.float32 else array
 
 
 def _cut(value, array):

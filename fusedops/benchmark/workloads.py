@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import _core, layers, quantized, recurrent, reference
+from .. import _core, layers, quantization, reference
 from ..batchnorm import BatchNorm
 
 # From the slowest to the fastest, as the table lists them.
@@ -139,7 +139,7 @@ class Cell:
         )
 
     def variants(self, a):
-        fused, unfused = (getattr(module, f"{self.mode}Cell") for module in (recurrent, reference))
+        fused, unfused = (getattr(module, f"{self.mode}Cell") for module in (layers, reference))
         cells = {
             "unfused": unfused(*a.weights),
             "folded": unfused(*a.weights, fold_bn=True),
@@ -238,14 +238,14 @@ class EightBits:
         a = self.convolution.arrays(rng)
         a.x = np.ascontiguousarray(a.x.transpose(0, 2, 3, 1))
         a.y = self.convolution.layer(a, layout="NHWC")(a.x)
-        a.x_q, a.y_q = (quantized.between(min(v.min(), 0), max(v.max(), 0)) for v in (a.x, a.y))
+        a.x_q, a.y_q = (quantization.between(min(v.min(), 0), max(v.max(), 0)) for v in (a.x, a.y))
         return a
 
     def variants(self, a):
         fused, twin = (
-            self.convolution.layer(a, module, layout="NHWC", x_q=a.x_q, y_q=a.y_q) for module in (quantized, reference)
+            self.convolution.layer(a, module, layout="NHWC", x_q=a.x_q, y_q=a.y_q) for module in (layers, reference)
         )
-        x, floats = quantized.quantize(a.x, a.x_q), np.empty_like(a.x)
+        x, floats = quantization.quantize(a.x, a.x_q), np.empty_like(a.x)
         result, y = np.empty_like(a.y), np.empty(a.y.shape, np.uint8)
 
         def arrays(scale, zero_point):
@@ -272,7 +272,7 @@ class EightBits:
 
     def comparable(self, a, results):
         """Results as real numbers, and by what part of the largest one they may differ."""
-        return [y if y.dtype == np.float32 else quantized.dequantize(y, a.y_q) for y in results], 0.03
+        return [y if y.dtype == np.float32 else quantization.dequantize(y, a.y_q) for y in results], 0.03
 
 
 def into_one_array(layer, x):

@@ -1,14 +1,19 @@
 # Convolutions and blocks of them. Included by _core.pyx.
 
-cdef bint as_image(ndarray a, bint nhwc, fo_image *image) noexcept:
-    """Whether kernels can read a as it lies: strides of whole elements, and pixels or channels that are neighbours."""
-    cdef int h = 1 if nhwc else 2, c = 3 if nhwc else 1, i
+cdef bint as_image(ndarray a, bint nhwc, fo_image *image, int row=0) noexcept:
+    """Whether kernels can read a as it lies: strides of whole elements, and pixels or channels that are neighbours.
+    row: the axis of its one row, which a lacks, or 0."""
+    cdef int h = 1 if nhwc else 2, c = 3 if nhwc else 1, i, d = 0
     cdef Py_ssize_t s[4]
     for i in range(4):
-        s[i] = cnp.PyArray_STRIDE(a, i)
-        if s[i] % 4:
+        s[i] = 1
+        if row and i == row:
+            continue
+        if cnp.PyArray_STRIDE(a, d) % 4:
             return False
-        s[i] = 1 if cnp.PyArray_DIM(a, i) == 1 else s[i] // 4
+        if cnp.PyArray_DIM(a, d) != 1:
+            s[i] = cnp.PyArray_STRIDE(a, d) // 4
+        d += 1
     image.data = data(a)
     image.sn, image.sc, image.sh, image.sw = s[0], s[c], s[h], s[h + 1]
     return image.sc == 1 or image.sw == 1
@@ -123,52 +128,68 @@ cdef class ImagePlan:
         return self.result_shape(&z)
 
     def __call__(self, x, residual=None, out=None):
-        cdef ndarray a = as_float32(x, "x"), r = None, y, same_order
-        cdef int c = 3 if self.nhwc else 1, h = 1 if self.nhwc else 2
+        cdef ndarray a = as_float32(x, "x")
+        if cnp.PyArray_NDIM(a) != 4 or cnp.PyArray_DIM(a, 3 if self.nhwc else 1) != self.ic:
+            raise self.misfit(np.shape(a))
+        return self.call(a, residual, out, 0)
+
+    cdef object call(self, ndarray a, object residual, object out, int row):
+        """The result for an x of the layer's axes and channels. row: the axis of the one row of its images, which all
+        arrays lack, or 0."""
+        cdef ndarray r = None, y, same_order
+        cdef int nd = 3 if row else 4, c = nd - 1 if self.nhwc else 1, w = nd - 2 if self.nhwc else nd - 1
         cdef cnp.npy_intp dims[4]
         cdef fo_conv2d_size z
         cdef fo_image xi, ri, yi
-        cdef fo_status status
-        if cnp.PyArray_NDIM(a) != 4 or cnp.PyArray_DIM(a, c) != self.ic:
-            raise self.misfit(np.shape(a))
-        self.size(cnp.PyArray_DIM(a, 0), cnp.PyArray_DIM(a, h), cnp.PyArray_DIM(a, h + 1), &z)
-        dims[0], dims[c], dims[h], dims[h + 1] = z.n, self.oc, z.oh, z.ow
+        self.size(cnp.PyArray_DIM(a, 0), 1 if row else cnp.PyArray_DIM(a, w - 1), cnp.PyArray_DIM(a, w), &z)
+        dims[w - 1] = z.oh  # of one row it is another axis, whose size follows
+        dims[0], dims[c], dims[w] = z.n, self.oc, z.ow
         if residual is not None:
             r = as_float32(residual, "residual")
-            if not same_shape(r, 4, dims):
-                raise ValueError(f"residual has shape {np.shape(r)}, but the result has shape {shape_of(4, dims)}")
-        if not as_image(a, self.nhwc, &xi):
+            if not same_shape(r, nd, dims):
+                raise ValueError(f"residual has shape {np.shape(r)}, but the result has shape {shape_of(nd, dims)}")
+        if not as_image(a, self.nhwc, &xi, row):
             a = copied(a)
-            as_image(a, self.nhwc, &xi)
-        if r is not None and not as_image(r, self.nhwc, &ri):
+            as_image(a, self.nhwc, &xi, row)
+        if r is not None and not as_image(r, self.nhwc, &ri, row):
             r = copied(r)
-            as_image(r, self.nhwc, &ri)
-        y = writable(out, 4, dims, a, r)
-        if y is None or not as_image(y, self.nhwc, &yi):
-            y = self.empty_like(a, dims, xi.sc == 1 and xi.sw != 1)
-            as_image(y, self.nhwc, &yi)
+            as_image(r, self.nhwc, &ri, row)
+        y = writable(out, nd, dims, a, r)
+        if y is None or not as_image(y, self.nhwc, &yi, row):
+            y = self.empty_like(a, nd, dims, xi.sc == 1 and xi.sw != 1)
+            as_image(y, self.nhwc, &yi, row)
         # read together with y, so in y's memory order
         if r is not None and not (ri.sc == 1 if yi.sc == 1 else ri.sw == 1):
             same_order = np.empty_like(y)
             same_order[...] = r
             r = same_order
-            as_image(r, self.nhwc, &ri)
-        if self.work * z.n * (<double>z.ih * z.iw + <double>z.oh * z.ow) <= SMALL:
-            status = self.run(&z, &xi, NULL if r is None else &ri, &yi)
-        else:
-            with nogil:
-                status = self.run(&z, &xi, NULL if r is None else &ri, &yi)
-        check(status)
+            as_image(r, self.nhwc, &ri, row)
+        self.run_one(&z, &xi, NULL if r is None else &ri, &yi)
         return delivered(y, out)
 
-    cdef ndarray empty_like(self, ndarray x, cnp.npy_intp *dims, bint nhwc_memory):
+    cdef int run_one(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
+                     const fo_image *y) except -1:
+        """Runs it, without the GIL where that takes long."""
+        cdef fo_status status
+        if self.work * z.n * (<double>z.ih * z.iw + <double>z.oh * z.ow) <= SMALL:
+            status = self.run(z, x, residual, y)
+        else:
+            with nogil:
+                status = self.run(z, x, residual, y)
+        return check(status)
+
+    cdef ndarray empty_like(self, ndarray x, int nd, cnp.npy_intp *dims, bint nhwc_memory):
         """A new result in the memory order of x."""
         cdef cnp.npy_intp order[4]
         cdef fo_place place = FO_BEHIND_LIGHT if self.light else FO_BEHIND
+        cdef int i
         if self.nhwc or not nhwc_memory:
-            return new_result(4, dims, data(x), place)
-        order[0], order[1], order[2], order[3] = dims[0], dims[2], dims[3], dims[1]
-        return new_result(4, order, data(x), place).transpose(0, 3, 1, 2)
+            return new_result(nd, dims, data(x), place)
+        order[0], order[nd - 1] = dims[0], dims[1]
+        for i in range(2, nd):
+            order[i - 1] = dims[i]
+        y = new_result(nd, order, data(x), place)
+        return y.transpose(0, 3, 1, 2) if nd == 4 else y.transpose(0, 2, 1)
 
 
 cdef enum:
@@ -176,10 +197,14 @@ cdef enum:
 
 
 cdef class WindowPlan(ImagePlan):
-    """A convolution's sizes."""
+    """A convolution's sizes, and its plan, which a subclass makes."""
     cdef fo_conv2d_shape shape
+    cdef fo_conv2d *plan
     cdef Py_ssize_t top, left, bottom, right
     cdef bint same
+
+    def __dealloc__(self):
+        fo_conv2d_free(self.plan)
 
     cdef void describe(self, ndarray w, tuple activation, tuple stride, padding, tuple dilation, Py_ssize_t groups,
                        bint nhwc) noexcept:
@@ -212,6 +237,44 @@ cdef class WindowPlan(ImagePlan):
         z.oh, z.ow = (ih - eh) // s.sh + 1, (iw - ew) // s.sw + 1
         return 0
 
+    def kernel(self, shape, bint nhwc_memory=False):
+        """The name of the kernel that serves an x of this shape, and the bytes of scratch memory that it takes.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of x: (n, ic, ih, iw), or (n, ih, iw, ic) with ``layout="NHWC"``.
+        nhwc_memory : bool
+            An NCHW-shaped x has its channels last in memory.
+
+        Returns
+        -------
+        name : str
+        scratch : int
+            Products of int8 and of bfloat16 have buffers of their own, which are not counted.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`output_shape`.
+        MemoryError
+            A call would need more than an image of 2^48 elements.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.Conv2d(np.ones((8, 1, 3, 3), np.float32), groups=8).kernel((1, 8, 32, 32))
+        ('depthwise, columns as lanes', 0)
+        """
+        cdef fo_conv2d_size z
+        cdef const char *name
+        cdef Py_ssize_t scratch
+        self.size_for(shape, &z)
+        name = fo_conv2d_kernel(self.plan, &z, nhwc_memory or self.nhwc, &scratch)
+        if name == NULL:
+            check(FO_NO_MEMORY)
+        return name.decode(), scratch
+
     def _weights_shape(self):
         """w's shape."""
         cdef fo_conv2d_shape *s = &self.shape
@@ -239,13 +302,9 @@ cdef class WindowPlan(ImagePlan):
 
 cdef class Conv2dPlan(WindowPlan):
     """y = activation(conv(x, w) + bias + residual) with w packed once."""
-    cdef fo_conv2d *plan
     cdef ndarray bias
     cdef object dtype  # of the weights
     cdef readonly str isa
-
-    def __dealloc__(self):
-        fo_conv2d_free(self.plan)
 
     def _pack(self, ndarray w, ndarray scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation,
               Py_ssize_t groups,
@@ -260,10 +319,7 @@ cdef class Conv2dPlan(WindowPlan):
         s.algorithm = algorithm
         cdef fo_weights weights = weights_of(w)
         with nogil:
-            if bfloat16:
-                plan = fo_conv2d_create_bf16(s, &weights, doubles(scale), data(bias))
-            else:
-                plan = fo_conv2d_create(s, &weights, doubles(scale), data(bias))
+            plan = fo_conv2d_create(s, FO_BF16 if bfloat16 else FO_F32, &weights, doubles(scale), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.isa = plan, fo_conv2d_isa(plan).decode()
@@ -317,43 +373,6 @@ cdef class Conv2dPlan(WindowPlan):
     def _has_bias(self):
         return self.bias is not None
 
-    def kernel(self, shape, bint nhwc_memory=False):
-        """The name of the kernel that serves an x of this shape, and the bytes of scratch memory that it takes.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            Of x: (n, ic, ih, iw), or (n, ih, iw, ic) with ``layout="NHWC"``.
-        nhwc_memory : bool
-            An NCHW-shaped x has its channels last in memory.
-
-        Returns
-        -------
-        name : str
-        scratch : int
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`output_shape`.
-        MemoryError
-            A call would need more than an image of 2^48 elements.
-
-        Examples
-        --------
-        >>> import numpy as np, fusedops as fo
-        >>> fo.Conv2d(np.ones((8, 1, 3, 3), np.float32), groups=8).kernel((1, 8, 32, 32))
-        ('depthwise, columns as lanes', 0)
-        """
-        cdef fo_conv2d_size z
-        cdef const char *name
-        cdef Py_ssize_t scratch
-        self.size_for(shape, &z)
-        name = fo_conv2d_kernel(self.plan, &z, nhwc_memory or self.nhwc, &scratch)
-        if name == NULL:
-            check(FO_NO_MEMORY)
-        return name.decode(), scratch
-
     def _algorithms(self):
         """The names of the algorithms that have a kernel for large images, best first."""
         cdef fo_conv2d_shape *s = &self.shape
@@ -369,8 +388,8 @@ cdef class Conv2dPlan(WindowPlan):
         z.n, z.ih, z.iw = image
         z.oh, z.ow = result
         z.top, z.left = top, left
-        return (fo_conv2d_nanoseconds(self.plan, &z), fo_qconv2d_nanoseconds(&self.shape, &z),
-                fo_bf16_conv2d_nanoseconds(&self.shape, &z))
+        return (fo_conv2d_nanoseconds(self.plan, &z), fo_conv2d_nanoseconds_as(FO_S8, &self.shape, &z),
+                fo_conv2d_nanoseconds_as(FO_BF16, &self.shape, &z))
 
     def _pixel(self):
         """The floats from one pixel to the next that it reads fastest in an image whose channels are neighbours."""

@@ -408,7 +408,7 @@ cdef class TransposedPlan(ImagePlan):
         s.act, s.algorithm, s.nhwc = activation_of(activation), 0, True
         make_once(self, self.plan != NULL)
         with nogil:
-            plan = fo_conv_transpose_create(&s, bfloat16, data(w), data(bias))
+            plan = fo_conv_transpose_create(&s, FO_BF16 if bfloat16 else FO_F32, data(w), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.shape, self.nhwc, self.same = plan, s, nhwc, padding == "same"

@@ -26,17 +26,18 @@ Q_STEPS, Q_STEPS_OF_ZEROS = FO_Q_STEPS, FO_Q_STEPS_OF_ZEROS
 
 def linear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k):
     """What a product is predicted to take, in float32, in int8 and in bfloat16: only the ratios count."""
-    return fo_linear_nanoseconds(m, n, k), fo_qlinear_nanoseconds(m, n, k), fo_bf16_linear_nanoseconds(m, n, k)
+    return (fo_linear_nanoseconds(FO_F32, m, n, k), fo_linear_nanoseconds(FO_S8, m, n, k),
+            fo_linear_nanoseconds(FO_BF16, m, n, k))
 
 
 def convert_nanoseconds(Py_ssize_t elements):
     """What so many elements are predicted to take on the way between float32 and bytes."""
-    return fo_convert_nanoseconds(elements)
+    return fo_convert_nanoseconds(FO_S8, elements)
 
 
 def bfloat16_nanoseconds(Py_ssize_t elements):
     """The same between float32 and bfloat16."""
-    return fo_bf16_convert_nanoseconds(elements)
+    return fo_convert_nanoseconds(FO_BF16, elements)
 
 
 cdef fo_dtype type_of(ndarray a) noexcept:
@@ -263,12 +264,8 @@ cdef fo_image image_any(ndarray a, bint nhwc) noexcept:
 
 cdef class QConv2dPlan(WindowPlan):
     """y = activation(conv(x, w) + bias + residual) in int8, with w packed once."""
-    cdef fo_conv2d *plan
     cdef tuple x_q, residual_q, y_q
     cdef readonly str isa
-
-    def __dealloc__(self):
-        fo_conv2d_free(self.plan)
 
     def _pack(self, ndarray w, ndarray w_scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation,
               Py_ssize_t groups, bint nhwc, x_q, residual_q, y_q, ndarray nudge=None, product_q=None,
@@ -286,7 +283,7 @@ cdef class QConv2dPlan(WindowPlan):
         q.whole, q.nudge, q.product = False, data(nudge), quantization_of(product_q)
         q.w_zero = <const int8_t *>memory(w_zero)
         with nogil:
-            plan = fo_qconv2d_create(&self.shape, <const int8_t *>cnp.PyArray_DATA(w), &q)
+            plan = fo_conv2d_create_int8(&self.shape, <const int8_t *>cnp.PyArray_DATA(w), &q)
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.isa = plan, fo_conv2d_isa(plan).decode()

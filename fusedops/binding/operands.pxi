@@ -13,6 +13,11 @@ cpdef ndarray as_array(object x, str name):
     if isinstance(x, np.ndarray):
         return np.asarray(x)
     kind = type(x).__name__
+    if hasattr(x, "__dask_graph__"):
+        raise TypeError(f"{name} is a Dask array, and the call would compute all of it into this memory: write "
+                        f"{name}.map_blocks(f, dtype=np.float32), where f is this function of a block, layer or model; "
+                        f"where it changes shapes, with chunks= those of the result and drop_axis= the axes that it "
+                        f"lacks; or pass {name}.compute()")
     if getattr(x, "requires_grad", False):
         raise TypeError(f"{name} is a {kind} that requires grad, but fusedops records no gradients: pass "
                         f"{name}.detach()")

@@ -147,7 +147,7 @@ cdef class ConvTranspose2dPlan:
         s.act = activation_of(IDENTITY if activation is None else activation)
         s.algorithm, s.nhwc = 0, True
         self.given = (w, bias, activation, stride, dilation, groups)
-        self.plan = fo_conv_transpose_create(s, bfloat16, data(weights), data(b))
+        self.plan = fo_conv_transpose_create(s, FO_BF16 if bfloat16 else FO_F32, data(weights), data(b))
         if self.plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
 

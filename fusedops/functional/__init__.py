@@ -1,22 +1,17 @@
 """One-shot functions: a prepared layer, made and dropped."""
 
-from ..images import (
-    adaptive_avg_pool2d,
-    avg_pool1d,
-    avg_pool2d,
-    global_avg_pool2d,
-    max_pool1d,
-    max_pool2d,
-    resize,
-)
-from ..norms import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
-from ..pointwise import activation, batch_norm
-from ..tokens import attention, embedding
-from ..volumes import conv3d
-from .conv_functions import conv1d, conv2d, conv_bn_relu
-from .depthwise_functions import depthwise_conv2d, depthwise_conv_bn_relu, depthwise_operands
-from .products import gemm, gemm_operands, linear, matmul
-from .transposed_functions import conv_transpose1d, conv_transpose2d
+from .attention import attention, embedding
+from .conv import conv1d, conv2d, conv_bn_relu
+from .conv3d import conv3d
+from .conv_transpose import conv_transpose1d, conv_transpose2d
+from .depthwise import depthwise_conv2d, depthwise_conv_bn_relu
+from .matmul import gemm, linear, matmul
+from .norm import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
+from .pointwise import activation, batch_norm
+from .pooling import adaptive_avg_pool2d, avg_pool1d, avg_pool2d, global_avg_pool2d, max_pool1d, max_pool2d
+from .quantized import qconv2d, qlinear
+from .recurrent import gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
+from .resize import resize
 
 __all__ = [
     "activation",
@@ -33,20 +28,26 @@ __all__ = [
     "conv_transpose2d",
     "depthwise_conv2d",
     "depthwise_conv_bn_relu",
-    "depthwise_operands",
     "embedding",
     "gemm",
-    "gemm_operands",
     "global_avg_pool2d",
     "group_norm",
+    "gru",
+    "gru_cell",
     "instance_norm",
     "layer_norm",
     "linear",
     "log_softmax",
+    "lstm",
+    "lstm_cell",
     "matmul",
     "max_pool1d",
     "max_pool2d",
+    "qconv2d",
+    "qlinear",
     "resize",
     "rms_norm",
+    "rnn",
+    "rnn_cell",
     "softmax",
 ]

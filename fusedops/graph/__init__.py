@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, overload
 
-from ..layers import multiplies
-from .frontends import native
-from .frontends.onnx.reader import read_onnx
-from .frontends.tflite.tflite_reader import read_tflite
+from .._internal.arguments import multiplies
+from .._internal.lazy import LazyModule
+from .._internal.progress import shown
 from .ir.draws import checked_seed
 from .ir.errors import DamagedFile, InvalidArgument, UnsupportedOperator
+from .ir.explanation import Explanation, Fusion, Refusal
 from .ir.float16 import upcast
+from .ir.graph import Value
 from .ir.options import BuildOptions
 from .model import Model
 from .passes.optimizer import check_names
+from .runtime.decoder import Decoder
+from .runtime.profiler import Benchmark, Profile
 from .runtime.threads import checked_threads
 
 if TYPE_CHECKING:
@@ -21,14 +26,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any, BinaryIO
 
-    from .._types import Precision
+    from .._types import Precision, Progress
+    from .frontends import native
+    from .frontends.onnx import reader as onnx_reader
+    from .frontends.tflite import tflite_reader
     from .frontends.torch.compile_report import TorchReport
+else:
+    native = LazyModule(".frontends.native", __name__)
+    onnx_reader = LazyModule(".frontends.onnx.reader", __name__)
+    tflite_reader = LazyModule(".frontends.tflite.tflite_reader", __name__)
 
 __all__ = [
+    "Benchmark",
     "DamagedFile",
+    "Decoder",
+    "Explanation",
     "InvalidArgument",
     "Model",
+    "Profile",
     "UnsupportedOperator",
+    "Value",
     "from_torch",
     "load",
     "load_onnx",
@@ -36,7 +53,8 @@ __all__ = [
     "torch_report",
 ]
 
-_COMPILE_OPTIONS = ("disabled_passes", "precision")
+_COMPILE_OPTIONS = ("disabled_passes", "precision", "progress")
+LOGGER = logging.getLogger("fusedops")
 
 
 def load_onnx(
@@ -48,8 +66,12 @@ def load_onnx(
     precision: Precision | None = None,
     seed: int | None = None,
     num_threads: int | None = None,
+    progress: Progress = None,
 ) -> Model:
-    """Loads a network from ONNX. Needs the ``onnx`` package: ``pip install -e '.[onnx]'`` in a checkout.
+    """Loads a network from ONNX.
+
+    Most files need NumPy alone. Files of text, operators that ONNX defines by others, types that NumPy does not have
+    and opsets before 7 need the ``onnx`` package: ``pip install -e '.[onnx]'`` in a checkout.
 
     Parameters
     ----------
@@ -74,6 +96,9 @@ def load_onnx(
     num_threads : int, optional
         The most threads that calls of this network use, of those that :func:`fusedops.set_num_threads` allows. Networks
         with other numbers may run beside it in other threads of Python.
+    progress : bool or callable, optional
+        True shows on standard error how far this is: a bar, or lines where rich is not installed. A callable is told
+        what part is done, from 0 to 1.
 
     Returns
     -------
@@ -88,7 +113,7 @@ def load_onnx(
     OSError
         The file cannot be read.
     ImportError
-        The ``onnx`` package is missing.
+        The file needs the ``onnx`` package, which is missing.
 
     See Also
     --------
@@ -104,10 +129,30 @@ def load_onnx(
     array([[3., 3.]], dtype=float32)
     """
     options = _options(fold, fuse, disabled_passes, "float32" if precision is None else precision, seed, num_threads)
-    graph = read_onnx(model)
-    if precision is None and graph.bfloat16:
-        options = options._replace(precision="bfloat16")
-    return Model.built(upcast(graph), options)
+    with _loading("load_onnx", progress) as tell:
+        graph = onnx_reader.read_onnx(model)
+        if precision is None and graph.bfloat16:
+            options = options._replace(precision="bfloat16")
+        return _logged("load_onnx", Model.built(upcast(graph), options, tell=tell))
+
+
+@contextmanager
+def _loading(title, progress):
+    """Shows or tells how far a reader is: a third for the file, the rest for the passes."""
+    with shown(progress, title) as tell:
+        tell(0.0, "reads the file")
+        yield lambda part, doing="": tell((1 + 2 * part) / 3, doing)
+
+
+def _logged(title, model):
+    """The model, of which the log says what it is."""
+    if LOGGER.isEnabledFor(logging.INFO):
+        refusals = [entry for entry in model._report if isinstance(entry, Refusal)]
+        fusions = sum(isinstance(entry, Fusion) for entry in model._report)
+        LOGGER.info("%s: %r: %d fusions, %d refused", title, model, fusions, len(refusals))
+        for refusal in refusals:
+            LOGGER.debug("%s: %s %s: %s", title, refusal.kind, refusal.node, refusal.reason)
+    return model
 
 
 def _options(fold, fuse, disabled_passes, precision, seed, num_threads=None):
@@ -126,6 +171,7 @@ def load_tflite(
     precision: Precision = "float32",
     seed: int | None = None,
     num_threads: int | None = None,
+    progress: Progress = None,
 ) -> Model:
     """Loads a network from a TFLite (LiteRT) file. Needs the ``tflite`` package: ``pip install -e '.[tflite]'`` in a
     checkout.
@@ -143,6 +189,7 @@ def load_tflite(
     precision : "float32" or "bfloat16"
     seed : int, optional
     num_threads : int, optional
+    progress : bool or callable, optional
         See :func:`load_onnx`.
 
     Returns
@@ -185,7 +232,10 @@ def load_tflite(
     array([0., 0., 2.], dtype=float32)
     """
     options = _options(fold, fuse, disabled_passes, precision, seed, num_threads)
-    return Model.built(upcast(read_tflite(model, signature)), options)
+    with _loading("load_tflite", progress) as tell:
+        return _logged(
+            "load_tflite", Model.built(upcast(tflite_reader.read_tflite(model, signature)), options, tell=tell)
+        )
 
 
 @overload
@@ -212,6 +262,7 @@ def from_torch(
     precision: Precision = "float32",
     seed: int | None = None,
     num_threads: int | None = None,
+    progress: Progress = None,
 ) -> Model: ...
 def from_torch(
     module: Any,
@@ -224,6 +275,7 @@ def from_torch(
     precision: Precision = "float32",
     seed: int | None = None,
     num_threads: int | None = None,
+    progress: Progress = None,
 ) -> Any:
     """Loads a network, or a single layer, from PyTorch. Needs ``pip install -e '.[torch]'`` in a checkout.
 
@@ -243,6 +295,7 @@ def from_torch(
     dynamic_shapes : tuple, list or dict, optional
         Which dimensions may differ from call to call beside the first, which may always, unless the module itself fixes
         it: for each example input None or a dict from dimensions to names, such as ``({2: "height", 3: "width"},)``.
+        What torch.export takes is taken too: a dict from the names of forward's arguments, and ``torch.export.Dim``.
     fold, fuse : bool
     disabled_passes : tuple of str
         See :func:`load_onnx`. A single layer has nothing to fold or fuse and takes none of them.
@@ -254,6 +307,8 @@ def from_torch(
         none.
     num_threads : int, optional
         See :func:`load_onnx`.
+    progress : bool or callable, optional
+        See :func:`load_onnx`. Without it a terminal shows what is being done after two seconds.
 
     Returns
     -------
@@ -292,8 +347,9 @@ def from_torch(
     def build(graph, options=options._replace(precision="float32")):
         return Model.built(upcast(graph.copy()), options)
 
-    found = export.read_torch(module, example_inputs, dynamic_shapes, build)
-    return found if precision == "float32" else build(found._source, options)
+    with shown(progress, "from_torch") as tell:
+        found = export.read_torch(module, example_inputs, dynamic_shapes, build, tell)
+        return _logged("from_torch", found if precision == "float32" else build(found._source, options))
 
 
 def __getattr__(name: str) -> Any:
@@ -326,7 +382,7 @@ def _torch_backend(
     def build(graph, rounds):
         return Model.built(upcast(graph), chosen._replace(precision=own) if rounds else chosen)
 
-    return compile_graph(graph_module, example_inputs, build)
+    return compile_graph(graph_module, example_inputs, build, given.get("progress"))
 
 
 def torch_report(compiled: Any) -> TorchReport:
@@ -370,7 +426,9 @@ def torch_report(compiled: Any) -> TorchReport:
     return report(compiled)
 
 
-def load(path: str | os.PathLike[str] | bytes | BinaryIO, *, num_threads: int | None = None) -> Model:
+def load(
+    path: str | os.PathLike[str] | bytes | BinaryIO, *, num_threads: int | None = None, progress: Progress = None
+) -> Model:
     """Loads a network that ``model.save`` wrote. Needs NumPy alone.
 
     Parameters
@@ -378,6 +436,8 @@ def load(path: str | os.PathLike[str] | bytes | BinaryIO, *, num_threads: int | 
     path : str, path-like, bytes or binary file
     num_threads : int, optional
         See :func:`load_onnx`. It is not saved.
+    progress : bool or callable, optional
+        See :func:`load_onnx`.
 
     Returns
     -------
@@ -409,5 +469,9 @@ def load(path: str | os.PathLike[str] | bytes | BinaryIO, *, num_threads: int | 
     array([0., 2.], dtype=float32)
     """
     threads = checked_threads(num_threads)
-    graph, report, source, options = native.load(path)
-    return Model(graph, report, source, options._replace(num_threads=threads))
+    with _loading("load", progress) as tell:
+        graph, report, source, options = native.load(path)
+        tell(0.0, "plans")
+        model = Model(graph, report, source, options._replace(num_threads=threads))
+        tell(1.0)
+        return _logged("load", model)

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..layers import integer
-from .frontends import native
+from .._internal.arguments import integer
+from .._internal.lazy import LazyModule
+from .._internal.progress import quiet, shown
+from ..interop import dask
 from .ir.draws import checked_seed
 from .ir.explanation import Explanation
 from .ir.float16 import upcast
@@ -15,24 +17,34 @@ from .ir.graph import Metadata, Value
 from .ir.options import BuildOptions
 from .passes.context import example_shapes
 from .passes.optimizer import optimize
-from .planner import leftovers
-from .quantization.quantizer import Options, is_quantized, quantize
-from .quantization.weights import quantize_weights
-from .runtime import merged_decoder, profiler
 from .runtime.arguments import by_names, in_order, shape_of, with_inputs
 from .runtime.calls import Calls
-from .runtime.decoder import Decoder
 from .runtime.session import Session
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any, BinaryIO, Literal
 
     from numpy.typing import NDArray
 
-    from .._types import Input, Out
+    from .._types import Calibration, Input, Out, Progress
+    from .frontends import native
+    from .planner import leftovers
+    from .quantization import quantizer
+    from .quantization import weights as few_bits
+    from .runtime import decoder as decoding
+    from .runtime import merged_decoder, profiler
+    from .runtime.decoder import Decoder
     from .runtime.profiler import Benchmark, Profile
+else:
+    native = LazyModule(".frontends.native", __package__)
+    leftovers = LazyModule(".planner.leftovers", __package__)
+    quantizer = LazyModule(".quantization.quantizer", __package__)
+    few_bits = LazyModule(".quantization.weights", __package__)
+    decoding = LazyModule(".runtime.decoder", __package__)
+    merged_decoder = LazyModule(".runtime.merged_decoder", __package__)
+    profiler = LazyModule(".runtime.profiler", __package__)
 
 
 class Model:
@@ -119,7 +131,12 @@ class Model:
             model, arrays = self._bound(in_order(self.inputs, arrays, by_name) | by_name)
             return model(*arrays, out=out, outputs=outputs)
         run = self._run if outputs is None else self._calls.of(outputs)
-        results = run(arrays) if out is None else run(arrays, out)
+        try:
+            results = run(arrays) if out is None else run(arrays, out)
+        except ValueError:
+            if len(self.outputs) != 1 or not dask.asked_for_dtype():
+                raise
+            return dask.example_of(self.outputs)
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(
@@ -194,7 +211,7 @@ class Model:
             self._variants[key] = self.built(upcast(source), self._options)
         return self._variants[key]
 
-    def plan(self, *arrays):
+    def _plan(self, *arrays):
         """(plan, arenas) for these inputs."""
         return self._calls.limited(self._session.plan_of)(self._calls.with_state(arrays))
 
@@ -315,9 +332,7 @@ class Model:
         except (ValueError, MemoryError):
             return None
 
-    def benchmark(
-        self, *arrays, number: int = 10, repeat: int = 10, progress: Callable[[float], object] = lambda done: None
-    ) -> Benchmark:
+    def benchmark(self, *arrays, number: int = 10, repeat: int = 10, progress: Progress = None) -> Benchmark:
         """Times the network on these inputs, and with it the network with batch norm folded only and with nothing
         fused or folded.
 
@@ -332,8 +347,8 @@ class Model:
             Calls of a sample, which is their mean.
         repeat : int
             Samples of each form, taken in turns.
-        progress : callable
-            Told after each round of samples what part of them is done.
+        progress : bool or callable, optional
+            True: a bar, or lines where rich is not installed. A callable is told what part is done.
 
         Returns
         -------
@@ -355,7 +370,9 @@ class Model:
         >>> list(model.benchmark(np.ones(8, np.float32), number=1, repeat=2).as_dict())
         ['fused', 'folded only', 'unfused']
         """
-        return profiler.benchmark(self._forms(), arrays, integer(number, "number"), integer(repeat, "repeat"), progress)
+        number, repeat = integer(number, "number"), integer(repeat, "repeat")
+        with shown(progress, "benchmark") as tell:
+            return profiler.benchmark(self._forms(), arrays, number, repeat, tell)
 
     def profile(self, *arrays, repeat: int = 20) -> Profile:
         """Times each node of the network on these inputs, beside the nodes it was fused from.
@@ -407,10 +424,11 @@ class Model:
         }
 
     @classmethod
-    def built(cls, source, options, *more):
-        """A model of the graph `source`, which stays as it is; `more` is for its report."""
+    def built(cls, source, options, *more, tell=quiet):
+        """A model of the graph `source`, which stays as it is; `more` is for its report, and `tell` is told what part
+        is done."""
         graph = source.copy()
-        report = optimize(graph, fold=options.fold, fuse=options.fuse, disabled=options.disabled)
+        report = optimize(graph, fold=options.fold, fuse=options.fuse, disabled=options.disabled, tell=tell)
         return cls(graph, [*report, *more], source, options)
 
     def decoder(self, *, capacity: int = 64) -> Decoder:
@@ -452,18 +470,19 @@ class Model:
         capacity = integer(capacity, "capacity")
         if self._decoding is None:
             self._decoding, self._first_call = merged_decoder.sessions(self._session)
-        return Decoder(self._decoding, self._first_call, capacity, self._calls.random, self._calls.num_threads)
+        return decoding.Decoder(self._decoding, self._first_call, capacity, self._calls.random, self._calls.num_threads)
 
     def quantize(
         self,
         samples: Iterable[Input | tuple[Input, ...] | list[Input] | Mapping[str, Input]] | None = None,
         *,
         weights: Literal["int4", "int8"] | None = None,
-        calibration: str | tuple[str, float] | None = None,
+        calibration: Calibration | None = None,
         keep: Sequence[str] = (),
         layer_snr: float | None = None,
         snr: float | None = None,
-        progress: Callable[[float], object] = lambda done: None,
+        measure: bool = True,
+        progress: Progress = None,
     ) -> Model:
         """The network in int8 where that is predicted to be faster here, and exact enough on samples; or the weights
         of its products in 4 or 8 bits, without samples. What stays has the network's precision: with bfloat16 a layer
@@ -491,14 +510,18 @@ class Model:
             Least signal to noise in decibels, of the products of each layer that goes to int8, and of each output of
             the network. 20, the default, is noise of a tenth of the signal; of integers, such as labels, one in a
             hundred differs. A result that is NaN or infinite without being so in float32 is all noise.
-        progress : callable
-            Told what part is done.
+        measure : bool
+            Time both forms on the first sample, and keep in float32 what is slower in int8 here, or all of it where
+            the network as a whole is. Two layers that are about as fast in both forms may then differ from run to
+            run. False: decide by the prediction alone, which is always the same.
+        progress : bool or callable, optional
+            True: a bar, or lines where rich is not installed. A callable is told what part is done.
 
         Returns
         -------
         Model
-            ``explain().quantized`` has each layer with its error and its predicted gain, or why it stayed float32, and
-            how far the outputs moved on the samples. Without a layer that gains it is the network in float32. With
+            ``explain().quantized`` has each layer with its error, its gain as predicted and as measured, or why it
+            stayed float32, and how far the outputs moved on the samples. Without a layer that gains it is the network in float32. With
             `weights` a layer's error is that of its weights: signal to noise in decibels.
 
         Raises
@@ -514,7 +537,7 @@ class Model:
         Notes
         -----
         The prediction depends on shapes (those of the first sample), on the instruction set, and on whether it has dot
-        products of int8, never on a measurement. A layer between others that stay float32 pays for two conversions;
+        products of int8. A layer between others that stay float32 pays for two conversions;
         the cheapest choice for all layers is found, and it is never dearer than float32.
 
         Examples
@@ -539,17 +562,19 @@ class Model:
             raise ValueError("the network has variables, which change from call to call: quantize it before conversion")
         if (samples is None) == (weights is None):
             raise TypeError("quantize takes samples, or weights='int4' or 'int8' in their place")
-        options = Options.of(calibration, keep, layer_snr, snr)
-        if self.explain().quantized is not None or is_quantized(self._graph):
+        options = quantizer.Options.of(calibration, keep, layer_snr, snr, measure)
+        if self.explain().quantized is not None or quantizer.is_quantized(self._graph):
             raise ValueError("the network is quantized already: quantize the float32 network that it was made from")
         if weights is not None:
             if any(option is not None for option in (calibration, layer_snr, snr)):
                 raise TypeError("calibration, layer_snr and snr are about samples: weights= takes keep alone")
-            graph, done = quantize_weights(self._graph, weights, options.keep)
-            progress(1.0)
+            with shown(progress, f"weights in {weights}") as tell:
+                graph, done = few_bits.quantize_weights(self._graph, weights, options.keep, tell)
             return Model(graph, [*self._report, done], None, self._options)
         optimized = partial(Session.optimized, options=self._options)
-        graph, done = quantize(self._session, optimized, Session, samples, options, progress)
+        with shown(progress, "quantize") as tell:
+            timed = self._calls.limited(quantizer.quantize)  # layers are measured with the network's threads
+            graph, done = timed(self._session, optimized, Session, samples, options, tell)
         return self.built(graph, self._options, done)
 
     def save(self, path: str | os.PathLike[str] | BinaryIO) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import _core
-from .arguments import PACKAGE
+from .._internal.arguments import PACKAGE
 
 
 def storage_of(dtype):
@@ -21,7 +21,7 @@ def kept_activation(activation, parsed):
 
 
 # attributes that a layer's __init__ sets
-_OWN = ("_arguments", "_options", "_layer", "_layers", "_row", "_plain", "_precision", "_made_of")
+_OWN = ("_arguments", "_options", "_layer", "_layers", "_plain", "_precision", "_made_of")
 
 
 class Layer:

@@ -6,7 +6,7 @@ memory. The passes run in place, which is as kind to the caches as passes can be
 bias into the kernel, as frameworks do with a frozen network, and keeps residual, activation and a cell's gates apart.
 """
 
-from .unfused_functions import (
+from .functional import (
     attention,
     batch_norm,
     conv1d,
@@ -23,17 +23,22 @@ from .unfused_functions import (
     linear,
     rms_norm,
 )
-from .unfused_layers import (
-    Conv1d,
-    Conv2d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    DepthwiseSeparable,
-    InvertedResidual,
-    Linear,
+from .layers import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, DepthwiseSeparable, InvertedResidual, Linear
+from .quantized import QConv2d, QLinear, qconv2d, qlinear
+from .recurrent import (
+    GRU,
+    LSTM,
+    RNN,
+    GRUCell,
+    LSTMCell,
+    RNNCell,
+    gru,
+    gru_cell,
+    lstm,
+    lstm_cell,
+    rnn,
+    rnn_cell,
 )
-from .unfused_quantized import QConv2d, QLinear, qconv2d, qlinear
-from .unfused_recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell, gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 
 __all__ = [
     "Conv1d",

@@ -123,11 +123,11 @@ static fo_status convolution(const test_case *t, bool transposed) {
     r.data = (float *)t->in[4];
     fo_status status;
     if (transposed) {
-        fo_conv_transpose *plan = fo_conv_transpose_create(&s, false, t->in[2], t->in[3]);
+        fo_conv_transpose *plan = fo_conv_transpose_create(&s, FO_F32, t->in[2], t->in[3]);
         status = fo_conv_transpose_run(plan, &z, &x, residual, &y);
         fo_conv_transpose_free(plan);
     } else {
-        fo_conv2d *plan = fo_conv2d_create(&s, &(fo_weights){t->in[2], FO_F32}, NULL, t->in[3]);
+        fo_conv2d *plan = fo_conv2d_create(&s, FO_F32, &(fo_weights){t->in[2], FO_F32}, NULL, t->in[3]);
         ptrdiff_t scratch;
         if (i[19] && strchr(fo_conv2d_kernel(plan, &z, i[16], &scratch), '(')[1] - '0' != i[19])
             die("another tile is chosen");
@@ -401,7 +401,7 @@ static fo_status qconv2d(const test_case *t) { /* as convolution's up to left, i
     const fo_conv2d_shape s = conv_shape(t, NULL, FO_AUTO, i[16]);
     const fo_conv2d_size z = conv_size(i);
     const fo_quantized q = quantized(t);
-    fo_conv2d *plan = fo_qconv2d_create(&s, (const int8_t *)t->in[1], &q);
+    fo_conv2d *plan = fo_conv2d_create_int8(&s, (const int8_t *)t->in[1], &q);
     uint8_t *bytes = byte_results(t);
     const fo_image x = image((float *)t->in[0], i[16], s.ic, z.ih, z.iw),
                    y = image((float *)bytes, i[16], s.oc, z.oh, z.ow);
@@ -415,7 +415,7 @@ static fo_status qconv2d_bf16(const test_case *t) { /* as convolution's up to le
     const bool nhwc = t->i[16];
     const fo_conv2d_shape s = conv_shape(t, NULL, FO_DIRECT, nhwc); /* where float32 multiplies, integers stay exact */
     const fo_conv2d_size z = conv_size(t->i);
-    fo_conv2d *plan = fo_conv2d_create_bf16(&s, &(fo_weights){t->in[1], FO_F32}, NULL, t->in[2]);
+    fo_conv2d *plan = fo_conv2d_create(&s, FO_BF16, &(fo_weights){t->in[1], FO_F32}, NULL, t->in[2]);
     const fo_image x = image((float *)t->in[0], nhwc, s.ic, z.ih, z.iw), y = image(t->y[0], nhwc, s.oc, z.oh, z.ow);
     const fo_status status = fo_conv2d_run_as(plan, (fo_types){0}, &z, &x, NULL, &y);
     fo_conv2d_free(plan);

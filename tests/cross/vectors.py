@@ -19,7 +19,9 @@ import oracle
 from oracle import Approx, U
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-KINDS = re.findall(r'X\(with, FO_\w+, "(\w+)"', (ROOT / "csrc/include/fusedops/activations.h").read_text())  # fo_act_kind
+KINDS = re.findall(
+    r'X\(with, FO_\w+, "(\w+)"', (ROOT / "csrc/include/fusedops/activations.h").read_text()
+)  # fo_act_kind
 PARAMETERS = {"clip": (-0.25, 0.5), "leaky_relu": (0.1,), "elu": (0.75,)}
 FUNCTIONS = {  # fo_function
     "same": lambda a, b: a,

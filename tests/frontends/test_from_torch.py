@@ -12,6 +12,7 @@ import threading
 import time
 import tracemalloc
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -297,7 +298,7 @@ def test_steps_of_recurrent_layers_are_open(exported, kind):
     """The layer stays one step of the network, whatever the number of its own."""
     torch.manual_seed(0)
     net = loads(kind(8, 6, 2, bidirectional=True), randn(5, 2, 8), sizes=[[(1, 2, 8)], [(9, 2, 8)]])
-    assert [s.kind for s in net.plan(np.ones((5, 2, 8), np.float32))[0].steps].count("recurrent") == 2
+    assert [s.kind for s in net._plan(np.ones((5, 2, 8), np.float32))[0].steps].count("recurrent") == 2
     both = kind(8, 6, batch_first=True)
     loads(both, randn(2, 5, 8), sizes=[[(1, 9, 8)], [(3, 1, 8)]], dynamic_shapes=({1: "steps"},))
     layer = kind(8, 6, bias=False)
@@ -333,7 +334,7 @@ def test_constant_indices_side_by_side(exported, first, second):
 def test_sizes_by_weights(exported, options):
     """Cubic and antialiased sizes are products with weights, in kernels."""
     net = loads(lambda x: F.interpolate(x, **options), randn(2, 3, 8, 7))
-    assert "numpy" not in [s.kind for s in net.plan(np.ones((2, 3, 8, 7), np.float32))[0].steps]
+    assert "numpy" not in [s.kind for s in net._plan(np.ones((2, 3, 8, 7), np.float32))[0].steps]
 
 
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear"])
@@ -722,12 +723,57 @@ def test_a_fixed_size_that_was_to_be_open():
         (({5: "n"},), ValueError, r"dimension 5.*shape \(2, 6\)"),
         (("n",), TypeError, "a dict from its dimensions to names"),
         (({1: "n"}, None), TypeError, "structure of the example inputs"),
-        ({"x": {1: "n"}}, TypeError, "structure of the example inputs"),
+        ({"x": {1: "n"}}, ValueError, "names 'x', but forward takes input"),
     ],
 )
 def test_wrong_dynamic_shapes(given, error, text):
     with pytest.raises(error, match=text):
         fo.from_torch(nn.ReLU(), (randn(2, 6),), dynamic_shapes=given)
+
+
+class TwoInputs(nn.Module):
+    def forward(self, image, scale):
+        return image * scale.mean() + image.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    "given, open_axes",
+    [
+        ({"image": {1: "channels"}}, [(None, "channels"), (None, 6)]),
+        ({"image": {1: torch.export.Dim("channels")}, "scale": None}, [(None, "channels"), (None, 6)]),
+        ({"image": (None, torch.export.Dim("channels")), "scale": {0: None}}, [(None, "channels"), (None, 6)]),
+        ({"scale": {1: torch.export.Dim.AUTO}, "image": {1: torch.export.Dim.STATIC}}, [(None, 6), (None, None)]),
+    ],
+)
+def test_dynamic_shapes_as_torch_export_has_them(given, open_axes):
+    model = fo.from_torch(TwoInputs(), (randn(2, 6), randn(2, 6)), dynamic_shapes=given)
+    for value, wanted in zip(model.inputs, open_axes, strict=True):
+        assert all(not isinstance(n, int) if w is None else n == w for n, w in zip(value.shape, wanted)), value
+
+
+def test_dynamic_shapes_by_name_of_a_single_tensor():
+    model = fo.from_torch(nn.ReLU(), randn(2, 6), dynamic_shapes={"input": {1: "n"}})
+    assert [isinstance(n, str) for n in model.inputs[0].shape] == [True, True]
+    with pytest.raises(ValueError, match="of which there is no example input"):
+        fo.from_torch(TwoInputs(), randn(2, 6), dynamic_shapes={"scale": {1: "n"}})
+
+
+def test_progress():
+    told = []
+    fo.from_torch(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), randn(2, 3), progress=told.append)
+    assert told[0] == 0.0 and told[-1] == 1.0 and sorted(told) == told
+
+
+def test_a_file_of_pytorch_is_no_network(tmp_path):
+    torch.save(nn.Linear(3, 4), tmp_path / "net.pt")
+    with pytest.raises(ValueError, match=r"a file of PyTorch: read it with torch\.load.*fusedops\.from_torch"):
+        fo.load(tmp_path / "net.pt")
+    torch.export.save(torch.export.export(nn.Linear(3, 4), (randn(2, 3),)), tmp_path / "net.pt2")
+    with pytest.raises(ValueError, match=r"a file of PyTorch: read it with torch\.export\.load"):
+        fo.load(tmp_path / "net.pt2")
+    np.savez(tmp_path / "arrays.npz", a=randn(2).numpy())
+    with pytest.raises(ValueError, match=r"an archive of arrays \(a\): numpy\.load reads it"):
+        fo.load(tmp_path / "arrays.npz")
 
 
 # ---- structures
@@ -801,12 +847,23 @@ def test_arrays_and_numbers_as_examples(exported):
             "not OrderedDict: make its module, and call load_state_dict",
         ),
         (nn.ReLU(), object(), TypeError, "an example input is object"),
+        (nn.ReLU(), (1, 3, 32, 32), TypeError, r"pass an example, not its shape, torch\.zeros\(1, 3, 32, 32\)"),
+        (nn.ReLU(), (), TypeError, "example_inputs has no tensor"),
+        (nn.Linear(3, 2), randn(2, 5), ValueError, r"the example inputs \(2, 5\) of float32: mat1.*pass an example"),
+        (
+            nn.ReLU(),
+            (randn(2), randn(2)),
+            TypeError,
+            r"the example inputs \(2,\) of float32, \(2,\) of float32: .*positional",
+        ),
+        ("net.pt", randn(2), TypeError, r"not str: pass torch\.load\('net\.pt', weights_only=False\)"),
+        (Path("net.pt2"), None, TypeError, r"pass torch\.export\.load\('net\.pt2'\)"),
         (nn.ReLU(), randn(2, 3).bfloat16(), TypeError, r"bfloat16.*\.float\(\)"),
         (Called(lambda x: None), randn(2, 3), ValueError, "returns NoneType without a tensor"),
-        (nn.Linear(3, 2).bfloat16(), randn(2, 3), RuntimeError, "dtype"),
+        (nn.Linear(3, 2).bfloat16(), randn(2, 3), ValueError, "dtype"),
         (Called(lambda x: x * (1 + 0j)), randn(2), ValueError, "complex"),
     ],
-    ids=range(7),
+    ids=range(13),
 )
 def test_wrong_modules_and_examples(module, example, error, text):
     with pytest.raises(error, match=text):

@@ -158,4 +158,4 @@ def test_real_network(name):
     net = fo.load_onnx(path)
     x = [np.arange(n := int(np.prod(v.shape)), dtype=np.float32).reshape(v.shape) / np.float32(n) for v in net.inputs]
     np.testing.assert_allclose(net(*x), read(path[:-5] + "_output_0.pb"), rtol=1e-3, atol=1e-7)
-    assert not any(step.kind == "numpy" for step in net.plan(*x)[0].steps)
+    assert not any(step.kind == "numpy" for step in net._plan(*x)[0].steps)

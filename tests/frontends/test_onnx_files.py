@@ -12,6 +12,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
 import fusedops as fo
+from fusedops.graph.frontends.onnx import reader
 
 make = helper.make_node
 X = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
@@ -214,16 +215,24 @@ def test_functions_inside_functions():
         fo.load_onnx(endless)
 
 
-def test_a_chain_of_functions():
+def nested_functions(count, calls="b = my.f{next}(a)"):
+    """A model of functions that call the next one."""
     body = "".join(
-        f'<domain: "my", opset_import: ["" : 18, "my" : 1]> f{i} (a) => (b) {{ b = my.f{i + 1}(a) }}\n'
-        for i in range(1500)
+        f'<domain: "my", opset_import: ["" : 18, "my" : 1]> f{i} (a) => (b) {{ {calls.format(next=i + 1)} }}\n'
+        for i in range(count)
     )
-    text = f"""<ir_version: 8, opset_import: ["" : 18, "my" : 1]>
+    return onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18, "my" : 1]>
         g (float[2, 3] x) => (float[2, 3] y) {{ y = my.f0(x) }}
-        {body}<domain: "my", opset_import: ["" : 18]> f1500 (a) => (b) {{ b = Neg(a) }}"""
-    with pytest.raises(ValueError, match="functions call each other 65 deep"):
-        fo.load_onnx(onnx.parser.parse_model(text))
+        {body}<domain: "my", opset_import: ["" : 18]> f{count} (a) => (b) {{ b = Neg(a) }}""")
+
+
+def test_a_chain_of_functions(monkeypatch):
+    np.testing.assert_array_equal(fo.load_onnx(nested_functions(150))(X), -X)
+    with pytest.raises(ValueError, match="functions call each other 201 deep"):
+        fo.load_onnx(nested_functions(1500))
+    monkeypatch.setattr(reader, "LARGEST", 1000)
+    with pytest.raises(ValueError, match="functions call each other for more than 1000 nodes"):
+        fo.load_onnx(nested_functions(40, "c = my.f{next}(a) b = my.f{next}(c)"))
 
 
 @pytest.mark.parametrize("version", [2**40, -1])
@@ -287,7 +296,7 @@ def test_bounds_that_constants_make(hi):
     }}"""
     net = fo.load_onnx(onnx.parser.parse_model(text))
     assert np.array_equal(net(X, X), np.clip(2 * X, np.float32(-0.5), np.float32(1.5)))
-    assert [step.kind for step in net.plan(X, X)[0].steps] == ["binary"]
+    assert [step.kind for step in net._plan(X, X)[0].steps] == ["binary"]
 
 
 def test_dropout_whose_flag_is_made_by_nodes():

@@ -11,7 +11,7 @@ from tflite_stable import STABLE, with_body
 import fusedops as fo
 from fusedops.graph.frontends.tflite.builtins import ABSENT, BUILTINS
 from tflite_cases import CASES, feeds
-from tflite_models import Tensor, constant, single
+from tflite_models import Graph, Op, Tensor, constant, single, write
 from tflite_quantized import QUANTIZED, store
 from tflite_quantized import feeds as quantized_feeds
 
@@ -37,6 +37,42 @@ def test_floats(case, form):
     for y, w, t in zip(got, _wanted(case, arrays), case.outputs, strict=True):
         assert y.shape == w.shape and y.dtype == t.dtype
         np.testing.assert_allclose(y, w, rtol=2e-5, atol=2e-5)
+
+
+# what needs the sizes of more axes than the first: those of channels, of windows and blocks, and of diagonals
+FIXED = "conv", "depthwise", "transpose_conv", "space_to_batch", "batch_to_space", "fully_connected_3d", "matrix"
+
+
+@pytest.mark.parametrize("axes", ["batch", "all"])
+@pytest.mark.parametrize("case", [c for c in CASES if any(t and t.data is None and t.shape for t in c.inputs)],
+                         ids=lambda c: c.name)  # fmt: skip
+def test_open_sizes(case, axes):
+    """With an open first axis every operator is read, and in any sizes most of them."""
+    if axes == "all" and case.name.startswith(FIXED):
+        pytest.skip("it needs sizes")
+    inputs = [
+        t
+        if t is None or t.data is not None or t.variable or not t.shape
+        else t._replace(signature=(-1, *(t.shape[1:] if axes == "batch" else [-1] * (len(t.shape) - 1))))
+        for t in case.inputs
+    ]
+    arrays = feeds(case)
+    got = _results(fo.load_tflite(single(case.kind, inputs, *case[3:4], *case[5:]))(*arrays))
+    for y, w in zip(got, _wanted(case, arrays), strict=True):
+        assert y.shape == w.shape
+        np.testing.assert_allclose(y, w, rtol=2e-5, atol=2e-5)
+
+
+def test_transforms_of_other_lengths():
+    """An open axis is cut or gets zeros behind it."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 9)).astype(np.float32)
+    for n in (8, 9, 12):
+        given = [Tensor((2, 3, 9), signature=(-1, 3, -1)), constant(np.array([3, n], np.int32))]
+        options = ("Rfft2dOptions", {})
+        kinds = [Tensor((2, 3, n // 2 + 1), np.complex64), Tensor((2, 3, n // 2 + 1))]
+        graph = Graph([*given, *kinds], [Op("RFFT2D", [0, 1], [2], options), Op("COMPLEX_ABS", [2], [3])], [0], [3])
+        y = fo.load_tflite(write(graph))(x)
+        np.testing.assert_allclose(y, np.abs(np.fft.rfft2(x, (3, n))), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("case", QUANTIZED, ids=lambda c: c.name)

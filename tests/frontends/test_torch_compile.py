@@ -1,6 +1,7 @@
 """torch.compile(backend="fusedops"): right values and memory, what runs where, and when a graph is made again."""
 
 import gc
+import logging
 import threading
 import warnings
 import weakref
@@ -398,12 +399,22 @@ def test_bfloat16():
         (dict(options={"precison": "bfloat16"}), "no option 'precison': its options are disabled_passes, precision"),
         (dict(mode="max-autotune"), "no mode"),
         (dict(options={"precision": "int4"}), "precision"),
+        (dict(options={"precision": "int8"}), "int8 needs ranges: write model.quantize"),
+        (dict(options={"progress": "yes"}), "progress must be True, or a function"),
         (dict(options={"disabled_passes": ("none",)}), "none"),
     ],
 )
 def test_wrong_options(given, said):
     with torch.no_grad(), pytest.raises(Exception, match=said):
         torch.compile(linear(), backend=BACKEND, **given)(torch.randn(2, 8))
+
+
+def test_progress_and_the_log(caplog):
+    told = []
+    with torch.no_grad(), caplog.at_level(logging.INFO, "fusedops"):
+        torch.compile(linear(), backend=BACKEND, options={"progress": told.append})(torch.randn(2, 8))
+    assert told[0] == 0.0 and told[-1] == 1.0 and sorted(told) == told
+    assert "torch.compile: parts that run here: 1" in [record.getMessage() for record in caplog.records]
 
 
 def test_the_report_is_of_one_module_until_reset():

@@ -158,7 +158,7 @@ def test_masks(masked):
         s = net.node("Add", s, mask)
     y = net.node("MatMul", net.node("Softmax", s, axis=3), "v")
     model = check(net, oracle.attention(q, k, v, mask=mask), y)
-    plan = model.plan(*net.inputs.values())[0]
+    plan = model._plan(*net.inputs.values())[0]
     (step,) = (step for step in plan.steps if step.kind == "attention")
     assert step.arguments["causal"] == masked.startswith("causal")
     assert (step.arguments["mask"] is None) == masked.startswith("causal")
@@ -181,7 +181,7 @@ def test_caps(masked, folded):
         s = net.node("Add", s, "mask" if masked == "given" else mask)
     y = net.node("MatMul", net.node("Softmax", s, axis=-1), "v")
     model = check(net, oracle.attention(q, k, v, mask=mask, cap=cap), y)
-    (step,) = (step for step in model.plan(*net.inputs.values())[0].steps if step.kind == "attention")
+    (step,) = (step for step in model._plan(*net.inputs.values())[0].steps if step.kind == "attention")
     assert step.arguments["softcap"] == cap and step.arguments["causal"] == (masked == "causal")
 
 
@@ -209,7 +209,7 @@ def test_heads_joined_for_products(form, batch):
         shape = net.node("Concat", rows, np.int64([3, 9, 5]), axis=0)
     expected = mask if "mask" in given else bias[:, :, np.newaxis] if form == "bias" else None
     model = check(net, oracle.attention(q, k, v, mask=expected), net.node("Reshape", y, shape), batch=batch)
-    steps = model.plan(*net.inputs.values())[0].steps
+    steps = model._plan(*net.inputs.values())[0].steps
     assert [step.kind for step in steps] == ["attention"], "nothing is copied"
 
 
@@ -228,7 +228,7 @@ def test_heads_of_a_product_are_read_in_place():
     q, k, v = ((x @ a).reshape(2, 9, 3, 4).swapaxes(1, 2) for a in w[:3])
     expected = oracle.attention(q, k, v).value.swapaxes(1, 2).reshape(2, 9, 12) @ w[3]
     np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-4)
-    assert [step.kind for step in model.plan(x)[0].steps] == ["linear", "attention", "linear"]
+    assert [step.kind for step in model._plan(x)[0].steps] == ["linear", "attention", "linear"]
 
 
 def projected(cross=False, past=False, tokens=9, **changes):
@@ -258,7 +258,7 @@ def same(model, other, net):
 
 def products(model, net):
     return [
-        step.arguments["y"].shape[-1] for step in model.plan(*net.inputs.values())[0].steps if step.kind == "linear"
+        step.arguments["y"].shape[-1] for step in model._plan(*net.inputs.values())[0].steps if step.kind == "linear"
     ]
 
 
@@ -280,7 +280,7 @@ def test_projections_of_one_input_are_one_product(layer, widths, tmp_path):
     proto = net.model(*outputs)
     model, separate = fo.load_onnx(proto), fo.load_onnx(proto, disabled_passes=("projections",))
     assert sorted(products(model, net)) == sorted(widths) and products(separate, net) == [12] * 3
-    copies = [sum(step.kind == "copy" for step in m.plan(*net.inputs.values())[0].steps) for m in (model, separate)]
+    copies = [sum(step.kind == "copy" for step in m._plan(*net.inputs.values())[0].steps) for m in (model, separate)]
     assert copies[0] == copies[1] and (copies[0] == 0) == ("past" not in layer)
     model.save(tmp_path / "m.fused")
     for m in model, fo.load(tmp_path / "m.fused"):

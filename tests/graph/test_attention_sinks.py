@@ -65,7 +65,7 @@ def test_sizes(length, past, window, sinks, isa, threads):
     attrs = dict(num_heads=4, kv_num_heads=2, local_window_size=window, softcap=3.0)
     net = fo.load_onnx(network(inputs, **attrs, **({} if sinks else dict(smooth_softmax=1))))
     given = {name: a for name, a in inputs.items() if a is not None}
-    assert all(step.kind != "numpy" for step in net.plan(*given.values())[0].steps)
+    assert all(step.kind != "numpy" for step in net._plan(*given.values())[0].steps)
     q, k, v = (inputs[n][0].reshape(length, -1, 16).swapaxes(0, 1) for n in "qkv")
     k, v = (np.concatenate([inputs[p][0], a], 1) for p, a in (("pk", k), ("pv", v)))
     terms = inputs["sinks"] if sinks else np.zeros(4)

@@ -49,7 +49,7 @@ def test_bits_and_memory(name, nbytes, threads, monkeypatch):
     memory = net.memory(x.shape)
     small_cache(monkeypatch, nbytes / threads)
     net = copy.copy(net)
-    assert max(step.tiles for step in net.plan(x)[0].steps) > 1
+    assert max(step.tiles for step in net._plan(x)[0].steps) > 1
     assert net.memory(x.shape) < memory
     for _ in range(2):
         np.testing.assert_array_equal(net(x), expected)
@@ -70,7 +70,7 @@ def test_pixels_that_stand_apart(monkeypatch):
     expected = np.concatenate([net(image[np.newaxis]) for image in x])
     small_cache(monkeypatch)
     net = copy.copy(net)
-    steps = net.plan(x)[0].steps
+    steps = net._plan(x)[0].steps
     assert {step.tiles for step in steps} == {4}
     assert {t.strides[-1] for step in steps for t in step.tensors() if t.shape[1] == 1024} == {
         1040,
@@ -84,7 +84,7 @@ def test_large_images_run_in_slices_and_small_ones_at_once():
     net = nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1), nn.MaxPool2d(2), nn.Conv2d(32, 32, 3, 2, 1), nn.ReLU())
     x = np.random.default_rng(0).standard_normal((8, 3, 224, 224), np.float32)
     net = fo.from_torch(net, torch.zeros(1, 3, 224, 224))
-    found = [step.tiles for step in net.plan(x)[0].steps]
+    found = [step.tiles for step in net._plan(x)[0].steps]
     assert found[0] > 1 and found[-1] == 1 and found == sorted(found, reverse=True)
     np.testing.assert_array_equal(net(x), np.concatenate([net(x[i : i + 1]) for i in range(8)]))
 
@@ -124,7 +124,7 @@ def test_images_that_mix(case, monkeypatch):
     expected = net(x)
     small_cache(monkeypatch)
     net = copy.copy(net)
-    assert any(step.tiles == 1 for step in net.plan(x)[0].steps)
+    assert any(step.tiles == 1 for step in net._plan(x)[0].steps)
     np.testing.assert_array_equal(net(x), expected)
 
 
@@ -141,7 +141,7 @@ def test_images_that_stay_apart(body, monkeypatch):
     x = np.random.default_rng(0).uniform(0.5, 1, (8, 4, 6)).astype(np.float32)
     small_cache(monkeypatch)
     net = fo.load_onnx(network(body))
-    assert {step.tiles for step in net.plan(x)[0].steps} == {8}
+    assert {step.tiles for step in net._plan(x)[0].steps} == {8}
     np.testing.assert_array_equal(net(x), np.concatenate([net(image[np.newaxis]) for image in x]))
 
 
@@ -149,5 +149,5 @@ def test_few_slices_or_none(threads, monkeypatch):
     """The least divisor that is enough; where that is far too many, as for a prime number, the batch runs at once."""
     monkeypatch.setattr(batch_tiling, "CACHE_BYTES", 4 * 2 * 24 * 20 // threads)  # 20 images
     net = fo.load_onnx(network("y = Exp(x)"))
-    found = {n: net.plan(np.ones((n, 4, 6), np.float32))[0].steps[0].tiles for n in (20, 40, 41, 49, 50)}
+    found = {n: net._plan(np.ones((n, 4, 6), np.float32))[0].steps[0].tiles for n in (20, 40, 41, 49, 50)}
     assert found == {20: 1, 40: 2, 41: 1, 49: 7, 50: 5}

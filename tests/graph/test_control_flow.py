@@ -30,7 +30,7 @@ net (float[3, 4] x, bool c) => (float[3, 4] y) {
 def test_if_of_an_input(tmp_path):
     model = check(IF, {"x": X, "c": TRUE}, {"x": X, "c": FALSE}, tmp_path=tmp_path)
     assert np.array_equal(model(X, TRUE), -np.maximum(X * X + X, 0))
-    assert not any(step.kind == "numpy" for step in model.plan(X, TRUE)[0].steps), (
+    assert not any(step.kind == "numpy" for step in model._plan(X, TRUE)[0].steps), (
         "the branch has kernels of the network's own"
     )
 
@@ -80,7 +80,7 @@ def test_if_of_a_value(other, tmp_path):
         COMPUTED.replace("ELSE", other), {"x": np.abs(X)}, {"x": -np.abs(X)}, {"x": np.abs(X[:1])}, tmp_path=tmp_path
     )
     assert any("condition is known only when" in r.reason for r in model.explain().refusals)
-    assert isinstance(model.plan(X)[0], segments.Segment) == ("Concat" in other)
+    assert isinstance(model._plan(X)[0], segments.Segment) == ("Concat" in other)
 
 
 def test_plans_of_a_branch_are_kept():
@@ -188,7 +188,7 @@ def test_loop_of_a_constant_count():
         loop(trips="", constant="n = Constant<value_int = 4>()  t = Constant<value = bool {1}>()", flag="t"),
         {"x": np.float32([1, 2])},
     )
-    assert not isinstance(model.plan(np.float32([1, 2]))[0], segments.Segment), "its shapes are known"
+    assert not isinstance(model._plan(np.float32([1, 2]))[0], segments.Segment), "its shapes are known"
 
 
 def test_loop_until_a_value():
@@ -304,7 +304,7 @@ def test_a_loop_without_an_end(monkeypatch):
     text = """
     net (float[2] x) => (float[2] y) {
         y = Loop ( , t, x) <body = b (int64 i, bool c, float[2] v) => (bool go, float[2] next) {
-            next = Identity(v)  m = ReduceMax<keepdims = 0>(v)  big = Constant<value_float = 5.0>()  go = Less(m, big)
+            next = Abs(v)  m = ReduceMax<keepdims = 0>(v)  big = Constant<value_float = 5.0>()  go = Less(m, big)
         }>
     }"""
     proto = parse_model(HEAD + text)
@@ -458,3 +458,62 @@ def test_scan_over_numbers():
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     check(proto, {"init": np.array(1, np.float32), "x": RNG.standard_normal(5, np.float32)})
+
+
+UNCHANGED = """
+net (float[1, 4] x, float[4, 4] u, int64 n) => (float[1, 4] y, float[4, 4] w_last, float[4, 4] u_last, float[k, 1, 4] rows)
+    <float[4, 4] w = {1, 0, 0, 2, 0, 1, 0, 0, 0, 0, 1, 0, 3, 0, 0, 1}> {
+    a, w_out, u_last, rows = Loop (n, , x, w, u) <body = b
+        (int64 i, bool c, float[1, 4] h, float[4, 4] w_in, float[4, 4] u_in)
+        => (bool go, float[1, 4] next, float[4, 4] w_next, float[4, 4] u_next, float[1, 4] row) {
+            p = MatMul(h, w_in)  q = MatMul(p, u_in)  next = Tanh(q)  row = Neg(p)
+            w_same = Identity(w_in)  w_next = Identity(w_same)  u_next = Identity(u_in)  go = Identity(c) }>
+    y = Add(a, a)  w_last = Abs(w_out) }"""
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_a_loop_that_hands_on_what_it_takes(rounds, tmp_path):
+    """Values that no round changes are taken from outside: of constant ones its products are packed once."""
+    u = RNG.standard_normal((4, 4)).astype(np.float32)
+    model = check(UNCHANGED, {"x": X[:1], "u": u, "n": np.array(rounds)}, tmp_path=tmp_path)
+    (loop,) = [n for n in model._graph.nodes if n.op == "Loop"]
+    body = loop.attrs["body"]
+    assert len(body.results) == 3 and len(loop.outputs) == 2 and body.captures == 1
+    assert sorted(n.op for n in body.nodes if n.op in ("Linear", "MatMul")) == ["Linear", "MatMul"]
+
+
+def test_a_scan_that_hands_on_what_it_takes(tmp_path):
+    model = check("""
+    net (float[3, 4] x) => (float[4] last, float[4, 4] w_last, float[3, 1, 4] rows)
+        <float[4] zero = {0, 0, 0, 0}, float[4, 4] w = {1, 0, 0, 2, 0, 1, 0, 0, 0, 0, 1, 0, 3, 0, 0, 1}> {
+        w_last, last, rows = Scan <num_scan_inputs = 1, body = b (float[4, 4] w_in, float[4] s, float[4] v)
+            => (float[4, 4] w_next, float[4] s_next, float[1, 4] row) {
+                first = Constant<value_ints = [0]>()  a = Unsqueeze(v, first)
+                row = MatMul(a, w_in)  s_next = Add(s, v)  w_next = Identity(w_in) }> (w, zero, x) }""",
+        {"x": X}, tmp_path=tmp_path)  # fmt: skip
+    (scan,) = [n for n in model._graph.nodes if n.op == "Scan"]
+    assert len(scan.attrs["body"].results) == 2 and "Linear" in {n.op for n in scan.attrs["body"].nodes}
+
+
+ONCE = """
+net (float[1, 4] x) => (float[1, 4] y, float[k, 1, 4] rows, float[1, 4] z)
+    <int64 one = {1}, int64 zero = {0}, bool t = {1}, int64 n = {COUNT}> {
+    t_last, a, rows = Loop (TRIPS, FLAG, zero, x) <body = b (int64 i, bool c, int64 at, float[1, 4] h)
+        => (bool go, int64 next_at, float[1, 4] next, float[1, 4] row) {
+            f = Cast<to = 1>(i)  p = Add(h, f)  next = Tanh(p)  row = Neg(x)
+            next_at = Add(at, one)  go = GO }>
+    y = Add(a, a)  z = Abs(a) }"""
+
+
+@pytest.mark.parametrize("trips, flag, count, go, once", [
+    ("one", "", 5, "Identity(c)", True), ("one", "t", 5, "Identity(c)", True), ("", "t", 1, "Less(next_at, n)", True),
+    ("n", "t", 9, "Less(next_at, one)", True), ("", "t", 2, "Less(next_at, n)", False), ("n", "t", 2, "Identity(c)", False),
+    ("zero", "", 1, "Identity(c)", False),
+])  # fmt: skip
+def test_a_loop_of_one_round(trips, flag, count, go, once, tmp_path):
+    """A body that runs once, whatever a call gives, takes the place of its loop."""
+    text = ONCE
+    for name, value in {"TRIPS": trips, "FLAG": flag, "COUNT": count, "GO": go}.items():
+        text = text.replace(name, str(value))
+    model = check(text, {"x": X[:1]}, tmp_path=tmp_path)
+    assert ("Loop" not in {n.op for n in model._graph.nodes}) == once

@@ -28,7 +28,7 @@ def network(nodes, x, constants, **options):
 
 
 def kinds(net, *arrays):
-    return {step.kind for step in net.plan(*arrays)[0].steps}
+    return {step.kind for step in net._plan(*arrays)[0].steps}
 
 
 def meaning(op, x, *others, **attrs):

@@ -68,8 +68,8 @@ def both(given, **attrs):
     fused = fo.load_onnx(node(given, CONSTANT, **attrs))
     plain = fo.load_onnx(node(given, [], **attrs))
     own = [v for k, v in given.items() if k not in CONSTANT]
-    assert "recurrent" in [s.kind for s in fused.plan(*own)[0].steps]
-    assert "recurrent" not in [s.kind for s in plain.plan(*given.values())[0].steps]
+    assert "recurrent" in [s.kind for s in fused._plan(*own)[0].steps]
+    assert "recurrent" not in [s.kind for s in plain._plan(*given.values())[0].steps]
     return fused(*own), plain(*given.values())
 
 
@@ -91,7 +91,7 @@ def test_options(rng, attrs):
     given = arrays(rng, 4, 2, 5, 12, 1, only=("b", "len"))
     if "activations" in attrs:  # with parameters that kernels do not have: NumPy alone
         model = fo.load_onnx(node(given, CONSTANT, **attrs))
-        assert "recurrent" not in [s.kind for s in model.plan(given["x"], given["len"])[0].steps]
+        assert "recurrent" not in [s.kind for s in model._plan(given["x"], given["len"])[0].steps]
         return
     for y, want in zip(*both(given, **attrs), strict=True):
         np.testing.assert_allclose(y, want, rtol=0, atol=1e-2)

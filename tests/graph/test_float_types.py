@@ -73,7 +73,7 @@ def test_halves(build, shape, kind, tmp_path):
         y = form(x)
         assert y.dtype == x.dtype
         np.testing.assert_allclose(y.astype(np.float64), exact, rtol=1.5e-3, atol=1.5e-3)
-    steps = {s.kind: s.node.op for s in net.plan(x)[0].steps}
+    steps = {s.kind: s.node.op for s in net._plan(x)[0].steps}
     assert steps.get("numpy", "Cast") == "Cast" and {"conv2d", "linear"} & set(steps)
     if kind == T.FLOAT16:
         assert len(net.explain().fusions) == len(fo.load_onnx(build(T.FLOAT)).explain().fusions)
@@ -90,7 +90,7 @@ def test_files_of_bfloat16_multiply_in_it(kind, tmp_path):
     alone, *told = (fo.load_onnx(proto, **o) for o in ({}, {"precision": "float32"}, {"precision": "bfloat16"}))
     as_alone = told[kind == T.BFLOAT16]
     np.testing.assert_array_equal(alone(x), as_alone(x))
-    assert [s.kind for s in alone.plan(x)[0].steps] == [s.kind for s in as_alone.plan(x)[0].steps]
+    assert [s.kind for s in alone._plan(x)[0].steps] == [s.kind for s in as_alone._plan(x)[0].steps]
     if kind == T.BFLOAT16:
         assert np.array_equal(told[0](x), told[1](x)) != _core.has_bfloat16()
         alone.save(tmp_path / "net.fo")
@@ -199,7 +199,7 @@ def test_casts_to_halves_and_back_round(isa, kind, source, way, tmp_path):
     net.save(tmp_path / "net.fo")
     for form in net, fo.load_onnx(proto, fold=False, fuse=False), fo.load(tmp_path / "net.fo"):
         np.testing.assert_array_equal(form(x), expected)
-    assert not any(s.kind == "numpy" for s in net.plan(x)[0].steps)
+    assert not any(s.kind == "numpy" for s in net._plan(x)[0].steps)
 
 
 @pytest.mark.parametrize("kind", [T.FLOAT16, T.BFLOAT16])
@@ -246,7 +246,7 @@ def test_casts_into_products_of_halves_do_not_round():
     proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
     net, x = fo.load_onnx(proto), RNG.standard_normal((5, 4)).astype(np.float32)
     np.testing.assert_allclose(net(x), x.astype(np.float64) @ w, rtol=1e-5, atol=1e-6)
-    assert [s.kind for s in net.plan(x)[0].steps] == ["linear"]
+    assert [s.kind for s in net._plan(x)[0].steps] == ["linear"]
 
 
 def test_constants_of_halves_that_are_cast_keep_their_value():

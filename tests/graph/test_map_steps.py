@@ -39,7 +39,7 @@ def numbers(rng, shape, dtype):
 def load(op, inputs, constants, output, **options):
     """A network of one node, which a program computes."""
     net = fo.load_onnx(model(op, inputs, constants, (output,), **options))
-    plan, _ = net.plan(*inputs.values())
+    plan, _ = net._plan(*inputs.values())
     assert [s.kind for s in plan.steps if s.kind == "numpy" and s.node.op == op] == []
     return net
 
@@ -318,7 +318,7 @@ def test_one_hot(isa, dtype, indices, axis):
     proto = model("OneHot", {"i": i}, {"depth": depth, "values": values}, (dtype,), attrs={"axis": axis})
     net = fo.load_onnx(proto)
     np.testing.assert_array_equal(net(i), expected)
-    assert all(s.kind == "map" for s in net.plan(i)[0].steps if s.node.op == "OneHot")
+    assert all(s.kind == "map" for s in net._plan(i)[0].steps if s.node.op == "OneHot")
 
 
 @pytest.mark.parametrize("op, function", [("ArgMax", np.argmax), ("ArgMin", np.argmin)])
@@ -365,7 +365,7 @@ def test_few_of_many(largest, threads):
             net = fo.load_onnx(
                 model("TopK", {"x": x}, {"k": np.array([k])}, (np.float32, np.int64), attrs={"largest": largest})
             )
-            assert not k or net.plan(x)[0].steps[0].kind == "top_k"
+            assert not k or net._plan(x)[0].steps[0].kind == "top_k"
             y, i = net(x)
             np.testing.assert_array_equal(i, order[:, :k])
             np.testing.assert_array_equal(y, np.take_along_axis(x, order[:, :k], -1))
@@ -434,7 +434,7 @@ def test_sums_so_far(dtype, exclusive, reverse, threads):
                 attrs={"exclusive": exclusive, "reverse": reverse},
             )
         )
-        assert not x.size or net.plan(x)[0].steps[0].kind == "cumsum"
+        assert not x.size or net._plan(x)[0].steps[0].kind == "cumsum"
         np.testing.assert_array_equal(net(x), np.flip(expected, axis) if reverse else expected)
 
 

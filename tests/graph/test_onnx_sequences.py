@@ -38,7 +38,7 @@ def test_split_and_take(sizes, keep, tmp_path):
         {"x": X},
         tmp_path=tmp_path,
     )
-    assert not any("Sequence" in op for op in ops(model)) and not isinstance(model.plan(X)[0], segments.Segment)
+    assert not any("Sequence" in op for op in ops(model)) and not isinstance(model._plan(X)[0], segments.Segment)
 
 
 @pytest.mark.parametrize("keep", [0, 1])

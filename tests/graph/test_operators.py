@@ -104,6 +104,72 @@ def test_order(largest, last, axis, k, seed):
     agree("CumSum", {"x": x}, {"axis": np.array(axis)}, exclusive=int(largest), reverse=int(last))
 
 
+@few
+@given(st.sampled_from([np.int64, np.int32, np.uint8, np.float64]), st.booleans(), st.sampled_from([1, 7, 300]),
+       st.sampled_from([3, 250, 2**40]), SEEDS)  # fmt: skip
+def test_the_best_of_long_rows(dtype, largest, k, most, seed):
+    """Of equal ones the first; a row may be of one number, or in order."""
+    x = integers(seed, 0 if dtype is np.uint8 else -most, most, 2, 5000).astype(dtype)
+    x[1] = x[1, 0] if seed % 3 == 0 else np.sort(x[1])
+    proto = model("TopK", {"x": x}, {"k": ints(k)}, (dtype, np.int64), attrs={"largest": int(largest)}.items())
+    y, places = fo.load_onnx(proto)(x)
+    keys = [[(-int(v) if largest else int(v), i) for i, v in enumerate(row)] for row in x]
+    np.testing.assert_array_equal(places, [[i for _, i in sorted(row)[:k]] for row in keys])
+    np.testing.assert_array_equal(y, np.take_along_axis(x, places, 1))
+
+
+def test_the_best_beside_nan():
+    x = floats(0, 2, 5000, dtype=np.float64)
+    x[0, 77] = np.nan
+    agree("TopK", {"x": x}, {"k": ints(5)}, (np.float64, np.int64))
+
+
+@few
+@given(st.integers(1, 4), st.data(), SEEDS)
+def test_parts_behind_a_batch(axes, data, seed):
+    """By indices from either end; one outside any of their axes is refused, though it is inside the whole."""
+    batch = data.draw(st.integers(0, axes - 1))
+    depth, shape = data.draw(st.integers(1, axes - batch)), tuple(data.draw(st.integers(1, 4)) for _ in range(axes))
+    dtype = data.draw(st.sampled_from([np.float32, np.int64, np.uint8]))
+    x = integers(seed, 0, 200, *shape).astype(dtype)
+    i = np.stack([integers(seed + k, -n, n - 1, *shape[:batch], 3) for k, n in enumerate(shape[batch:][:depth])], -1)
+    agree("GatherND", {"x": x, "i": i}, outputs=(dtype,), batch_dims=batch)
+    net = fo.load_onnx(model("GatherND", {"x": x, "i": i}, {}, (dtype,), attrs={"batch_dims": batch}.items()))
+    net(x, i)
+    assert not any(step.kind == "numpy" for step in net._plan(x, i)[0].steps)
+    i.reshape(-1, depth)[0, seed % depth] = shape[batch + seed % depth]
+    with pytest.raises(ValueError, match="GatherND"):
+        net(x, i)
+
+
+@few
+@given(st.permutations("abcdef"), st.lists(st.sampled_from("brci"), min_size=2, max_size=6), st.data(), SEEDS)
+def test_products_over_any_axes(letters, kinds, data, seed):
+    """Shared axes, rows, columns and summed ones, as many of each as there are, in any order."""
+    kinds = dict(zip(letters, [*kinds, "i"], strict=False))
+    a, b, y = ("".join(data.draw(st.permutations([c for c, k in kinds.items() if k != left]))) for left in "cri")
+    sizes = {c: 2 + (seed + i) % 3 for i, c in enumerate(kinds)}
+    given_ = {"a": floats(seed, *(sizes[c] for c in a)), "b": floats(seed + 1, *(sizes[c] for c in b))}
+    attrs = {"equation": f"{a},{b}->{y}"}
+    right = np.einsum(attrs["equation"], *(x.astype(np.float64) for x in given_.values()))
+    for constants in ({}, {"b": given_["b"]}):
+        inputs = {k: x for k, x in given_.items() if k not in constants}
+        net = fo.load_onnx(model("Einsum", inputs, constants, (np.float32,), attrs=attrs.items()))
+        for _ in range(2):
+            np.testing.assert_allclose(net(*inputs.values()), right, rtol=1e-4, atol=1e-4)
+        assert not any(step.kind == "numpy" for step in net._plan(*inputs.values())[0].steps)
+
+
+@pytest.mark.parametrize("op, function", [("Max", np.maximum), ("Min", np.minimum)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16])
+def test_what_numpy_computes_is_written_where_it_belongs(op, function, dtype):
+    a, b = (integers(i, 0, 100, 3, 4).astype(dtype) for i in (0, 1))
+    net = fo.load_onnx(model(op, {"a": a, "b": b[:1]}, {}, (dtype,)))
+    y = np.empty((3, 4), dtype)
+    assert net(a, b[:1], out=y) is y
+    np.testing.assert_array_equal(y, function(a, b[:1]))
+
+
 def test_sequences_backwards():
     agree("ReverseSequence", {"x": floats(0, 4, 3, 2)}, {"l": ints(2, 4, 1)})
     agree("ReverseSequence", {"x": floats(0, 3, 4, 2)}, {"l": ints(2, 4, 1)}, batch_axis=0, time_axis=1)

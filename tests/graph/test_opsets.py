@@ -152,3 +152,26 @@ def test_opset(opset):
             found = fo.load_onnx(model, fold=fold, fuse=fuse).run({"x": x})
             for a, b in zip(found.values(), expected, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=f"{op} {attrs}")
+
+
+@pytest.mark.parametrize("opset", [7, 10])
+@pytest.mark.parametrize("bounds", [{}, {"min": -2.0}, {"max": 3.0}, {"min": -2.0, "max": 3.0}])
+def test_infinities_become_bounds_by_default(bounds, opset):
+    """Before opset 11 a bound that a file leaves out is the largest float32."""
+    x, most = np.array([-np.inf, -5, 0, 7, np.inf, np.nan], np.float32), np.finfo(np.float32).max
+    nodes = [helper.make_node("Clip", ["x"], ["y"], **bounds)]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    net = fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8))
+    np.testing.assert_array_equal(net(x), np.clip(x, bounds.get("min", -most), bounds.get("max", most)))
+
+
+@pytest.mark.parametrize("op, number", [("LeakyRelu", 0.01), ("Selu", 1.6732632423543772)])
+def test_defaults_are_float32_in_float64_too(op, number):
+    x = np.array([-1.0, -3.0, -40.0])
+    values = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, [None]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "g", values[:1], values[1:])
+    net = fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8))
+    number = float(np.float32(number))
+    right = number * x if op == "LeakyRelu" else float(np.float32(1.0507009873554805)) * number * np.expm1(x)
+    np.testing.assert_allclose(net(x), right, rtol=1e-14)

@@ -212,7 +212,7 @@ def test_residual_that_is_broadcast_over_the_batch(layer, rows, added):
     elif "Conv" in layer:
         x, r, w, expected = (a[..., None, None] for a in (x, r, w.T, expected))
     net = check(expected, f"h = {layer}; y = Add h r", {"x": x, "r": r}, {"w": w, "one": [1] * 4, "zero": [0] * 4})
-    assert not any(step.kind == "numpy" for step in net.plan(x, r)[0].steps)
+    assert not any(step.kind == "numpy" for step in net._plan(x, r)[0].steps)
     assert "broadcast" in net.explain().refusals[-1].reason
 
 

@@ -17,7 +17,7 @@ def network(x, nodes):
     ends = helper.make_tensor_value_info("v0", 1, x.shape), helper.make_empty_tensor_value_info(f"v{len(nodes)}")
     graph = helper.make_graph(made, "g", ends[:1], ends[1:], stored)
     net = fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
-    return net, [step.kind for step in net.plan(x)[0].steps]
+    return net, [step.kind for step in net._plan(x)[0].steps]
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])

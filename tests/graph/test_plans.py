@@ -139,7 +139,7 @@ def test_the_same_as_planned_anew(case, threads):
         anew = copy.copy(net)
         y = net(x)
         np.testing.assert_array_equal(y, anew(x))
-        ours, theirs = net.plan(x)[0], anew.plan(x)[0]
+        ours, theirs = net._plan(x)[0], anew._plan(x)[0]
         assert list(map(described, ours.steps)) == list(map(described, theirs.steps))
         assert (ours.arena, ours.outputs, ours.shapes) == (theirs.arena, theirs.outputs, theirs.shapes)
 
@@ -353,7 +353,7 @@ def test_clip_with_computed_bounds(bounds):
         y = -(np.minimum(y, np.float32(hi)) if "hi" in bounds else y)
         given = np.float32([lo]), np.array(hi, np.float32)
         np.testing.assert_array_equal(net(x, *given), y)
-        assert "numpy" not in [step.kind for step in net.plan(x, *given)[0].steps]
+        assert "numpy" not in [step.kind for step in net._plan(x, *given)[0].steps]
 
 
 def test_clip_whose_bounds_pass_through_cast():
@@ -365,14 +365,14 @@ def test_clip_whose_bounds_pass_through_cast():
         w=w(4, 4, 1, 1),
     )
     x = WEIGHTS.standard_normal((1, 4, 5, 6), np.float32)
-    assert [step.kind for step in net.plan(x)[0].steps] == ["conv2d"]
+    assert [step.kind for step in net._plan(x)[0].steps] == ["conv2d"]
     assert net(x).min() >= 0 and net(x).max() <= 6
 
 
 def test_batches_that_share_the_right_operand():
     net = network("float[n, t, 8] x, float[8, 5] z", "y = MatMul(x, z)")
     x, z = WEIGHTS.standard_normal((7, 3, 8), np.float32), w(8, 5)
-    (step,) = net.plan(x, z)[0].steps
+    (step,) = net._plan(x, z)[0].steps
     assert step.arguments["a"].shape == (21, 8)
     np.testing.assert_allclose(net(x, z), x @ z, rtol=1e-5, atol=1e-6)
 
@@ -394,7 +394,7 @@ def scattered(indices, updates, shape=(3, 4, 5)):
     expected = network("float[a, b, c] x", "y = Exp(x)")(x)
     expected[tuple(np.moveaxis(np.array(indices), -1, 0))] = u
     np.testing.assert_array_equal(net(x, u), -expected)
-    return [step.kind for step in net.plan(x, u)[0].steps]
+    return [step.kind for step in net._plan(x, u)[0].steps]
 
 
 def test_scatter_into_a_part_is_a_copy():
@@ -422,7 +422,7 @@ def test_views_of_integers_are_no_steps():
     )
     x = np.arange(12).reshape(3, 4)
     np.testing.assert_array_equal(net(x), x.T[:1])
-    assert len(net.plan(x)[0].steps) == 1
+    assert len(net._plan(x)[0].steps) == 1
 
 
 def test_integers_that_decide_on_shapes_stay_open_too(monkeypatch):

@@ -35,7 +35,7 @@ def linears(rng, rows=40):
 
 def types(model, x):
     """Of x, the residual and y of each product in bfloat16."""
-    steps = [s for s in model.plan(x)[0].steps if s.kind in ("qconv2d", "qlinear")]
+    steps = [s for s in model._plan(x)[0].steps if s.kind in ("qconv2d", "qlinear")]
     return [tuple(t and {"uint16": "bfloat16"}.get(t.name, t.name) for t in s.arguments["types"]) for s in steps]
 
 
@@ -74,7 +74,7 @@ def block(rng, channels, inside, side=112):
 
 
 def kinds(model, x):
-    return [s.kind for s in model.plan(x)[0].steps if s.kind != "copy"]
+    return [s.kind for s in model._plan(x)[0].steps if s.kind != "copy"]
 
 
 @needs_bfloat16
@@ -336,7 +336,7 @@ def test_images_in_planes_are_moved(rng):
     w, v = rng.standard_normal((16, 32, 1, 1), np.float32), rng.standard_normal((24, 16, 3, 3), np.float32)
     x = rng.standard_normal((1, 32, 20, 20), np.float32)
     model = fo.load_onnx(network("a = Conv x w; b = Relu a; y = Conv b v", {"x": x}, dict(w=w, v=v), 4))
-    first, second = map(call_of, model.plan(x)[0].steps)
+    first, second = map(call_of, model._plan(x)[0].steps)
     assert (first[4], second[4]) == (32 * 20 * 20, 24 * 18 * 18)
     for call in first, second:
         there = of_layer(*call[:4], 0, True)[1]

@@ -26,7 +26,7 @@ def load(op, inputs, constants=None, **options):
 
 
 def steps(net, *inputs):
-    return [step.kind for step in net.plan(*inputs)[0].steps]
+    return [step.kind for step in net._plan(*inputs)[0].steps]
 
 
 def run(kind, *args, **options):

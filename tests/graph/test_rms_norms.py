@@ -51,7 +51,7 @@ def test_one_step(isa, squares, end, scale):
     for shape in ((1, 1, 16), (3, 5, 16), (2, 0, 16)):
         x = RNG.standard_normal(shape, np.float32)
         np.testing.assert_allclose(net(x), rms(x) * (CONSTANTS["w"] if "w" in scale else 1), rtol=2e-6, atol=1e-6)
-        assert next(step.kind for step in net.plan(x)[0].steps) == "norm"
+        assert next(step.kind for step in net._plan(x)[0].steps) == "norm"
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_a_scale_that_the_network_computes():
     )
     net, x, w = fo.load_onnx(proto), RNG.standard_normal((4, 16), np.float32), CONSTANTS["w"]
     np.testing.assert_allclose(net(x, w), rms(x) * w, rtol=2e-6, atol=1e-6)
-    assert [step.kind for step in net.plan(x, w)[0].steps] == ["norm", "binary"]
+    assert [step.kind for step in net._plan(x, w)[0].steps] == ["norm", "binary"]

@@ -78,7 +78,7 @@ def test_the_profiler_takes_a_session():
 def test_quantization_takes_sessions():
     graph, told = net(k=512, m=512), []
     samples = [some(64, 512, 512) for _ in range(2)]
-    options = Options.of("minmax", (), 10.0, 10.0)
+    options = Options.of("minmax", (), 10.0, 10.0, measure=False)
     made, report = quantize(Session(graph), Session.optimized, Session, samples, options, told.append)
     assert told[-1] == 1.0 and report.layers[0].node == "product"
     (y,), (z,) = (Session.optimized(g).run(samples[0]) for g in (graph, made))

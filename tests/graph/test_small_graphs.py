@@ -288,18 +288,18 @@ def test_inputs_at_odd_addresses(draw):
 
 def test_the_plan_in_use_stays(x):
     net = networks("(float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }")[0]
-    first = net.plan(x)[0]
+    first = net._plan(x)[0]
     for n in range(3 * PLANS):
         net(np.ones((n + 3, 3), np.float32))
-        assert net.plan(x)[0] is first
+        assert net._plan(x)[0] is first
     assert PLANS // 2 <= len(net._session._plans) <= PLANS
 
 
 def test_plans_leave_by_halves():
     """Those that were not used for longest; a batch that was used again is among those that stay."""
     net = networks("(float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }")[0]
-    plans = [net.plan(np.ones((n, 3), np.float32))[0] for n in range(1, PLANS + 1)]
-    assert len(net._session._plans) == PLANS and net.plan(np.ones((1, 3), np.float32))[0] is plans[0]
-    plans.append(net.plan(np.ones((PLANS + 1, 3), np.float32))[0])
+    plans = [net._plan(np.ones((n, 3), np.float32))[0] for n in range(1, PLANS + 1)]
+    assert len(net._session._plans) == PLANS and net._plan(np.ones((1, 3), np.float32))[0] is plans[0]
+    plans.append(net._plan(np.ones((PLANS + 1, 3), np.float32))[0])
     kept = [plan for plan, *_ in net._session._plans.values()]
     assert {id(p) for p in kept} == {id(p) for p in (plans[0], *plans[PLANS // 2 + 1 :])}

@@ -368,3 +368,14 @@ def test_twin_is_within_a_step(isa, rng, layout):
         y, twin = fo.qconv2d(**given, layout=layout), fo.reference.qconv2d(**given, layout=layout)
         off = np.abs(twin.astype(int) - y)
         assert twin.dtype == y.dtype and off.max() <= 1 and off.sum() <= 1 + off.size / 1000
+
+
+@pytest.mark.parametrize(
+    "w, groups, kernel", [((8, 4, 3, 3), 1, "im2col"), ((8, 4, 1, 1), 1, "gemm"), ((4, 1, 3, 3), 4, "depthwise")]
+)
+def test_a_layer_names_its_kernel(w, groups, kernel):
+    layer = fo.QConv2d(np.ones(w, np.float32), x_q=fo.Quantization(0.1), groups=groups)
+    assert layer.kernel((1, 4, 8, 8)) == (kernel, 0)
+    assert layer.kernel((0, 4, 8, 8))[0] == "none, an empty result"
+    with pytest.raises(ValueError, match="x has shape"):
+        layer.kernel((1, 5, 8, 8))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fusedops as fo
-from fusedops.bfloat16 import rounded
+from fusedops._internal.bfloat16 import rounded
 from fusedops.layers import LentLinear
 
 LANES = {"scalar": 1, "avx2": 8, "avx512": 16, "neon": 4}

@@ -722,3 +722,27 @@ def test_unfused(kind, draw, directions, lengths):
     case.check(unfused(case.x, case.state, **weights, **options, lengths=lengths), lengths=lengths)
     y = unfused(case.x.transpose(1, 0, 2), None, **weights, **options, batch_first=True)[0]
     np.testing.assert_allclose(y.transpose(1, 0, 2), case.layer()(case.x)[0], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("module", [fo, fo.reference])
+@pytest.mark.parametrize("kind, gates", [("RNN", 1), ("LSTM", 4), ("GRU", 3)])
+def test_direction_says_what_the_two_flags_say(kind, gates, module, draw):
+    w_ih, w_hh, x = draw(gates * 3, 5), draw(gates * 3, 3), draw(4, 2, 5)
+    layer = getattr(module, kind)
+    for direction, flags in (
+        ("forward", {}),
+        ("reverse", {"reverse": True}),
+        ("bidirectional", {"bidirectional": True}),
+    ):
+        weights = ([w_ih] * 2, [w_hh] * 2) if direction == "bidirectional" else (w_ih, w_hh)
+        expected = layer(*weights, **flags)(x)[0]
+        np.testing.assert_array_equal(layer(*weights, direction=direction)(x)[0], expected)
+        np.testing.assert_array_equal(layer(*weights, direction=direction, **flags)(x)[0], expected)
+        function = getattr(module, kind.lower())
+        np.testing.assert_array_equal(function(x, None, *weights, direction=direction)[0], expected)
+    with pytest.raises(ValueError, match="unknown direction 'both'; known are 'forward', 'reverse', 'bidirectional'"):
+        layer(w_ih, w_hh, direction="both")
+    with pytest.raises(
+        ValueError, match="direction='forward', but bidirectional=True and reverse=False: pass direction"
+    ):
+        layer(w_ih, w_hh, direction="forward", bidirectional=True)

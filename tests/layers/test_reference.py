@@ -60,6 +60,27 @@ def test_same_signatures(name):
     assert unfused == fused
 
 
+@pytest.mark.parametrize("name", [name for name in reference.__all__ if name[0].isupper()])
+def test_layers_have_the_same_arguments(name):
+    fused = inspect.signature(getattr(fo, name).__init__).parameters
+    unfused = dict(inspect.signature(getattr(reference, name)).parameters)
+    folds = unfused.pop("fold_bn", None)
+    assert unfused == {k: v for k, v in fused.items() if k != "self"}
+    assert (folds is None) == (name in ("DepthwiseSeparable", "InvertedResidual", "QLinear", "QConv2d"))
+    assert getattr(reference, name).__doc__.startswith(f":class:`fusedops.{name}`, unfused")
+
+
+def test_wrong_arguments_are_those_of_the_fused(draw):
+    x, w = draw(1, 3, 6, 6), draw(4, 3, 3, 3)
+    with pytest.raises(TypeError, match="conv2d has no argument activaton: its options are bias, .*fold_bn"):
+        reference.conv2d(x, w, activaton="relu")
+    with pytest.raises(TypeError, match="conv2d takes 2 arguments in order, x and w, not 3"):
+        reference.conv2d(x, w, None)
+    with pytest.raises(TypeError, match="activaton"):
+        reference.Conv2d(w, activaton="relu")
+    assert reference.conv2d.__doc__ == ":func:`fusedops.conv2d`, unfused."
+
+
 def test_out(draw):
     x, w, out = draw(1, 3, 6, 6), draw(4, 3, 3, 3), np.empty((1, 4, 4, 4), np.float32)
     y = reference.conv_bn_relu(x, w, draw.batch_norm(4), out=out)
@@ -83,6 +104,7 @@ def test_out(draw):
         ("rnn", 1, dict(activation="relu")),
         ("lstm", 4, {}),
         ("lstm", 4, dict(w_hr=(3, 5), peephole=(3, 5))),
+        ("lstm", 4, dict(peephole=(3, 5), cell_clip=0.3)),
         ("gru", 3, {}),
         ("gru", 3, dict(reset_after=False)),
     ],

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -68,6 +69,45 @@ def test_conv_transpose1d(isa, draw, layout, ic, oc, k, options):
     x, stream = sequences(draw, layout, ic), layer.stream(2)
     for _ in range(2):
         np.testing.assert_array_equal(streamed(stream, x, axis), layer(x))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("kind", ["Conv1d", "ConvTranspose1d"])
+def test_chunks_into_any_memory(draw, kind, layout):
+    """`out` of either memory order, with gaps, of odd strides, or over x itself."""
+    w = draw(4, 4, 3)
+    layer = getattr(fo, kind)(w, padding=(2, 0) if kind == "Conv1d" else 0, layout=layout)
+    x = sequences(draw, layout, 4, 6)
+    expected = layer.stream(2).step(x)
+    whole = layer(x)[:, :6] if layout == "NHWC" else layer(x)[:, :, :6]
+    np.testing.assert_array_equal(expected, whole)
+    odd = np.zeros(expected.size * 5 + 1, np.uint8)[1:].view([("f", "f4"), ("gap", "u1")])["f"].reshape(expected.shape)
+    for out in (
+        np.empty(expected.shape, np.float32),
+        np.empty(expected.shape[::-1], np.float32).T,
+        np.empty((*expected.shape, 2), np.float32)[..., 0],
+        odd,
+    ):
+        assert layer.stream(2).step(x, out=out) is out
+        np.testing.assert_array_equal(out, expected)
+    assert layer.stream(2).step(x, out=x) is x
+    np.testing.assert_array_equal(x, expected)
+
+
+def peak_of(call):
+    """The bytes that Python and NumPy take for it."""
+    call()
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_step_into_given_memory_makes_no_array(draw):
+    stream, x, out = fo.Conv1d(draw(6, 4, 3), padding=(2, 0)).stream(), draw(1, 4), np.empty((1, 6), np.float32)
+    assert peak_of(lambda: stream.step(x, out)) < peak_of(lambda: np.empty((1, 6), np.float32))
 
 
 @pytest.mark.parametrize("frames", [40, 130, 700])

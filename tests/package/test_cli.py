@@ -9,12 +9,14 @@ import threading
 import time
 import types
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import fusedops as fo
-from fusedops import cli, runtime, timing
+from fusedops import cli, runtime
+from fusedops._internal import timing
 from fusedops.benchmark import report, workloads
 from fusedops.graph.runtime import profiler
 
@@ -217,7 +219,9 @@ def test_a_quantized_network_is_compared_by_what_is_shown(samples, gain, monkeyp
     pytest.importorskip("threadpoolctl", reason="threadpoolctl is not installed")
     times = {"float32": timing.Summary.of([4e-3] * 3), "int8": timing.Summary.of([s / 1e3 for s in samples])}
     monkeypatch.setattr(report, "benchmark", lambda *_, **options: profiler.Benchmark(times))
-    told = report.time_quantized(None, None, [], 1)
+    small = SimpleNamespace(explain=lambda: SimpleNamespace(quantized=SimpleNamespace(network_gain=3.5)))
+    told = report.time_quantized(None, small, [], 1)
+    assert "predicted were 3.50 times" in told
     assert f"int8: {gain} as fast as float32" in told and ("busy" in told) == (gain == "4.00 times")
 
 

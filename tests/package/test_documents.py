@@ -82,3 +82,11 @@ def test_every_operator_of_onnx_has_a_row():
 def test_every_operator_of_tflite_has_a_row():
     made = operators()
     assert not [name for name in made.tflite_names() if made.tflite_row(name)[1] == "refused: None"]
+
+
+def test_what_onnx_says_of_operators_is_written_down():
+    made = script("schemas")
+    written = made.FILE.read_text(encoding="utf-8")
+    if not written.startswith(f"# onnx {made.onnx.__version__},"):
+        pytest.skip("another version of onnx wrote it")
+    assert made.text() == written, "run python docs/schemas.py"

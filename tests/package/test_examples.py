@@ -39,7 +39,7 @@ NOTHING_COMES_BACK = (
     "set_isa",
     "set_num_threads",
 )
-INTERNAL = {"Model.built", "Model.plan", "Model.timed"}  # called by other modules of the package alone
+INTERNAL = {"Model.built", "Model.timed"}  # called by other modules of the package alone
 PUBLIC = {name: thing for name, thing in public() if name not in INTERNAL}
 
 

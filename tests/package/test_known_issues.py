@@ -68,7 +68,7 @@ def test_lstm_clip_bounds_the_gates_alone(kernel):
         i, o, f, g = np.clip(np.split(step @ w.T + h @ r.T, 4, 1), -0.5, 0.5)
         c = gate(f) * c + gate(i) * np.tanh(g)
         h = gate(o) * np.tanh(c)
-    assert {s.kind for s in net.plan(x)[0].steps} >= {"recurrent" if kernel else "numpy"}
+    assert {s.kind for s in net._plan(x)[0].steps} >= {"recurrent" if kernel else "numpy"}
     np.testing.assert_allclose(net(x)[1][0], h, rtol=1e-4, atol=1e-5)
 
 
@@ -89,7 +89,7 @@ def test_lengths_as_an_input(op, gates, direction):
         np.testing.assert_allclose(y[:length, 0, row], each[:length, 0, 0], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(h[0, row], last[0, 0], rtol=1e-5, atol=1e-6)
         assert not y[length:, 0, row].any()
-    kinds = {s.node.op for s in net.plan(x, np.int32([5, 3]))[0].steps if s.kind == "numpy"}
+    kinds = {s.node.op for s in net._plan(x, np.int32([5, 3]))[0].steps if s.kind == "numpy"}
     assert kinds == {"CheckedLengths"}
     for wrong in ([6, 1], [-1, 2]):
         with pytest.raises(ValueError, match=r"lengths must be in 0\.\.5"):
@@ -101,7 +101,7 @@ def test_lengths_as_an_input(op, gates, direction):
 def test_alphas_that_no_function_takes():
     """Keras writes them for sigmoid and tanh too; the layer stays one of the kernels."""
     net, *_ = recurrent("LSTM", 4, activation_alpha=[0.0, 0.0, 0.0])
-    assert {s.kind for s in net.plan(np.zeros((5, 2, 3), np.float32))[0].steps} <= {"recurrent", "copy"}
+    assert {s.kind for s in net._plan(np.zeros((5, 2, 3), np.float32))[0].steps} <= {"recurrent", "copy"}
 
 
 RNN_GATES = [
@@ -137,7 +137,7 @@ def test_any_function_of_an_rnn_is_one_of_the_kernel(name, alpha, beta, f, direc
         for step in x[:: -1 if d else 1]:
             h = f(step @ w[d].T.astype(np.float64) + h @ r[d].T + b[d, :4] + b[d, 4:])
         np.testing.assert_allclose(net(x)[1][d], h, rtol=1e-5, atol=1e-6)
-    assert "recurrent" in {s.kind for s in net.plan(x)[0].steps}
+    assert "recurrent" in {s.kind for s in net._plan(x)[0].steps}
 
 
 @pytest.mark.parametrize("name, alpha, beta, f", RNN_GATES)
@@ -180,14 +180,14 @@ def test_functions_of_gates_are_those_of_the_kernel(name, alpha, beta, f, op, at
             inner = reset * of_h[2] if attributes else (reset * h) @ r[0, 8:].T + b[0, 20:]
             h = (1 - z) * new(of_x[2] + inner) + z * h
     np.testing.assert_allclose(net(x)[1][0], h, rtol=1e-4, atol=1e-5)
-    assert {s.kind for s in net.plan(x)[0].steps} <= {"recurrent", "copy"}
+    assert {s.kind for s in net._plan(x)[0].steps} <= {"recurrent", "copy"}
 
 
 def test_functions_of_an_rnn_that_stay_in_numpy():
     """A clip is one of the argument before its factor; two directions may have two functions."""
     for attributes in [dict(activations=["HardSigmoid"], clip=0.5), dict(activations=["ScaledTanh"])]:
         net, *_ = recurrent("RNN", 1, **attributes)
-        assert {s.kind for s in net.plan(np.zeros((5, 2, 3), np.float32))[0].steps} == {"numpy"}
+        assert {s.kind for s in net._plan(np.zeros((5, 2, 3), np.float32))[0].steps} == {"numpy"}
     net, w, r = recurrent("RNN", 1, activations=["HardSigmoid"], clip=0.5)
     x, h = RNG.standard_normal((5, 2, 3), np.float32) * 4, np.zeros((2, 4))
     for step in x:
@@ -237,7 +237,7 @@ def test_parameters_that_the_network_computes(op, attributes, x, weights, comput
     net = load(node, shapes, ["y"], arrays)
     monkeypatch.setattr("fusedops.graph.planner.plan.evaluate", None)  # a convolution's own call has a layer
     np.testing.assert_allclose(net(x, *given.values()), expected, rtol=2e-4, atol=2e-5)
-    numpy = {s.node.op for s in net.plan(x, *given.values())[0].steps if s.kind == "numpy"}
+    numpy = {s.node.op for s in net._plan(x, *given.values())[0].steps if s.kind == "numpy"}
     assert numpy == ({op} if "w" in computed else set())
 
 
@@ -251,7 +251,7 @@ def test_a_computed_convolution_with_residual_and_activation():
     x, w = RNG.standard_normal((1, 3, 5, 5), np.float32), RNG.standard_normal((3, 3, 3, 3), np.float32)
     net, plain = fo.load_onnx(proto), fo.load_onnx(proto, fold=False, fuse=False)
     np.testing.assert_allclose(net(x, w), plain(x, w), rtol=1e-4, atol=1e-5)
-    assert len(net.plan(x, w)[0].steps) <= 3
+    assert len(net._plan(x, w)[0].steps) <= 3
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_matrix_that_batches_share_is_packed_once(a, b, rows):
     net = load(make("MatMul", ["a", "b"], ["y"]), {"a": a, "b": b}, ["y"], {})
     x, y = RNG.standard_normal(a, np.float32), RNG.standard_normal(b, np.float32)
     np.testing.assert_allclose(net(x, y), np.matmul(x, y, dtype=np.float64), rtol=1e-4, atol=1e-4)
-    (step,) = [s for s in net.plan(x, y)[0].steps if s.kind == "matmul"]
+    (step,) = [s for s in net._plan(x, y)[0].steps if s.kind == "matmul"]
     assert step.arguments["a"].shape == rows
 
 

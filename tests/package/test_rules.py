@@ -93,7 +93,12 @@ def _refusing_functions():
 def test_steps_that_refuse_values_are_known():
     """A plan with one of them writes results when it has ended. A kind of step says so (step_kinds.pxi) where its
     function in C may return FO_OUTSIDE."""
-    table = (ROOT / "csrc/include/fusedops/program.h").read_text().partition("#define FO_EACH_STEP")[2].partition("#define")[0]
+    table = (
+        (ROOT / "csrc/include/fusedops/program.h")
+        .read_text()
+        .partition("#define FO_EACH_STEP")[2]
+        .partition("#define")[0]
+    )
     functions = dict(re.findall(r"X\((\w+), \w+, \w+, (\w+)\)", table))
     kinds = (ROOT / "fusedops/binding/step_kinds.pxi").read_text()
     steps = dict(re.findall(r'\bstep\("(\w+)", FO_STEP_(\w+),', kinds))

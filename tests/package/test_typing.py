@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import pytest
 
 import fusedops as fo
-from fusedops import _core
+from fusedops import _core, _types, activations
+from fusedops.layers import ALGORITHMS, LAYOUTS, PRECISIONS
+from fusedops.layers.stacks import DIRECTIONS
 
 PACKAGE = Path(fo.__file__).parent
 SCRIPT = Path(__file__).parent / "user_script.py"
@@ -42,6 +45,17 @@ def test_a_wrong_script_does_not(strict, tmp_path):
     wrong = {
         'fo.conv2d(x, x, activaton="relu")': "call-arg",
         'fo.Conv2d(x, padding="full")': "arg-type",
+        'fo.conv2d(x, x, activation="rellu")': "arg-type",
+        'fo.conv2d(x, x, activation=("clip", 0))': "arg-type",
+        'fo.Conv1d(x, padding="SAME")': "arg-type",
+        'fo.conv2d(x, x, layout="nhwc")': "arg-type",
+        'fo.Linear(x, precision="int8")': "arg-type",
+        'fo.LSTM(x, x, direction="both")': "arg-type",
+        'fo.load("m").quantize([x], calibration="mean")': "arg-type",
+        'fo.load("m").quantize(weights="int3")': "arg-type",
+        'fo.load("m").plan(x)': "attr-defined",
+        'fo.load_onx("m")': "attr-defined",
+        "from fusedops import Nope": "attr-defined",
         "fo.linear(x)": "call-arg",
         "fo.conv2dd(x, x)": "attr-defined",
         "fo.LSTM(x, x)(x)[1].shape": "attr-defined",
@@ -54,6 +68,13 @@ def test_a_wrong_script_does_not(strict, tmp_path):
     found = [line for line in done.stdout.splitlines() if "error:" in line]
     for number, (line, code) in enumerate(wrong.items(), 4):
         assert any(f"wrong.py:{number}:" in error and f"[{code}]" in error for error in found), f"{line}: {done.stdout}"
+
+
+def test_checkers_of_types_know_every_name():
+    bounded = {"clip", "prelu"}  # which have parameters
+    assert {*get_args(_types.Plain), *get_args(_types.Sloped), *bounded} == set(activations.NAMES)
+    assert get_args(_types.Layout) == LAYOUTS and get_args(_types.Precision) == PRECISIONS
+    assert set(get_args(_types.Algorithm)) == ALGORITHMS.keys() and get_args(_types.Direction) == DIRECTIONS
 
 
 @pytest.mark.thorough

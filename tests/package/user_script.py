@@ -128,6 +128,7 @@ def recurrent() -> list[Array]:
     w_ih, w_hh = random(16, 5), random(16, 4)
     h_new, c_new = fo.LSTMCell(w_ih, w_hh)(x, h, c)
     h_new, c_new = fo.lstm_cell(x, h_new, c_new, w_ih, w_hh)
+    fo.LSTM(w_ih, w_hh, direction="reverse")(random(6, 2, 5))
     steps = random(6, 2, 5)
     y, (hn, cn) = fo.LSTM(w_ih, w_hh)(steps)
     both, (_, _) = fo.lstm(steps, None, [w_ih, w_ih], [w_hh, w_hh], bidirectional=True)
@@ -145,6 +146,20 @@ def recurrent() -> list[Array]:
         fo.gru_cell(x, h, random(12, 5), w_hh[:12]),
     ]
     return [h_new, c_new, y, hn, cn, both, y_rnn, y_gru, state, *frames, *cells]
+
+
+def names(model: fo.Model) -> tuple[fo.Explanation, list[fo.Value], list[str]]:
+    """What has names for annotations alone."""
+    stream: fo.Stream = fo.RNN(random(2, 3), random(2, 2)).stream()
+    frames: fo.ConvolutionStream = fo.Conv1d(random(2, 4, 3), padding=(2, 0)).stream()
+    timed: fo.Benchmark = model.benchmark(random(1, 4, 8, 8), number=1, repeat=1, progress=None)
+    profile: fo.Profile = model.profile(random(1, 4, 8, 8), repeat=1)
+    return model.explain(), model.inputs, [str(x) for x in (stream, frames, timed, profile)]
+
+
+def decode(decoder: fo.Decoder, token: Array) -> int:
+    decoder(token)
+    return len(decoder)
 
 
 def network(model: fo.Model, path: Path) -> Array:

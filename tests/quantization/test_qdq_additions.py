@@ -31,7 +31,7 @@ def cheap(monkeypatch):
 
 
 def kinds(model, *arrays):
-    return [step.kind for step in model.plan(*arrays)[0].steps]
+    return [step.kind for step in model._plan(*arrays)[0].steps]
 
 
 def same(proto, *arrays, steps):

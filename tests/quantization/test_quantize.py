@@ -20,7 +20,9 @@ from fusedops.graph.ir.explanation import Quantized
 from fusedops.graph.ir.graph import Graph, Node, Value
 from fusedops.graph.ir.options import BuildOptions
 from fusedops.graph.quantization import calibration, choice, equalization, quantizer
+from fusedops.graph.quantization import timing as layer_times
 
+MEASURED = layer_times.measured
 MSE = calibration.method_of("mse")
 
 
@@ -103,6 +105,12 @@ def decibels(y, moved):
     return 10 * np.log10((y.astype(np.float64) ** 2).sum() / max(noise, 1e-300))
 
 
+@pytest.fixture(autouse=True)
+def by_prediction(monkeypatch):
+    """The networks here are too small for int8 to be faster than float32."""
+    monkeypatch.setattr(layer_times, "measured", lambda *_: layer_times.Times({}, (0.0, 1.0)))
+
+
 @pytest.fixture
 def cheap(monkeypatch):
     """int8 are worth it for every layer, on every machine."""
@@ -133,7 +141,7 @@ def test_what_is_kept_has_the_precision_of_the_network(cheap):
     plain, model = fo.load_onnx(rows()), fo.load_onnx(rows(), precision="bfloat16")
     samples = samples_of(model, batch=64)
     small, wide = (network.quantize(samples, keep=["second"]) for network in (model, plain))
-    layers = [s.arguments["layer"] for s in small.plan(samples[0])[0].steps if s.kind == "qlinear"]
+    layers = [s.arguments["layer"] for s in small._plan(samples[0])[0].steps if s.kind == "qlinear"]
     assert [isinstance(layer, fo.Linear) for layer in layers] == [False, True, False]
     assert "precision='bfloat16'" in repr(layers[1])
     assert small.explain().quantized.outputs[0].snr != wide.explain().quantized.outputs[0].snr
@@ -463,7 +471,7 @@ def test_what_is_predicted_for_the_layers_and_for_the_network(cheap):
 
 def test_a_report_of_an_earlier_version():
     """Has no prediction of what is no layer."""
-    done = native._quantized("mse", [], [], 1.0, 2.0)
+    done = native._part_of_report(["Quantized", ["mse", [], [], 1.0, 2.0]])
     assert done.gain == 2 and done.network_gain is None and "whole network" not in str(done)
 
 
@@ -617,7 +625,7 @@ def test_the_command_writes_a_network(files, cheap, capsys):
     shown = capsys.readouterr().out
     assert shown.startswith("2 of 3 layers in int8") and "kept, as was asked" in shown and "dB" in shown
     assert re.search(
-        r"^float32 .*\nint8 .*\n(?:.*\n)?int8: \d+\.\d\d times as fast as float32, by the (?:median|min) column$",
+        r"^float32 .*\nint8 .*\n(?:.*\n)?int8: \d+\.\d\d times as fast as float32, by the (?:median|min) column; predicted were \d",
         shown,
         re.MULTILINE,
     )
@@ -640,6 +648,9 @@ def test_the_command_does_not_time(files, cheap, capsys, monkeypatch):
         (["absent.onnx", "x.npz"], "absent.onnx"),
         (["rows.onnx", "rows.onnx"], "is not an array of NumPy"),
         (["rows.onnx", "wrong.npz"], "has the arrays a, b, but the network takes x"),
+        (["rows.onnx", "many.npz"], "n7 and 4 more, but the network takes x"),
+        (["rows.onnx", "saved.npz"], "is a saved network, not samples"),
+        (["rows.onnx", "saved.fo"], "is a saved network, not samples; the network to write is named with -o"),
         (["rows.onnx", "short.npz"], "samples[0]: x has shape (1, 3)"),
         (["rows.onnx", "x.npz", "--snr", "nan"], "must be decibels"),
     ],
@@ -648,6 +659,8 @@ def test_the_command_tells_what_is_wrong(files, arguments, told, capsys):
     folder, x = files
     np.savez(folder / "wrong.npz", a=x, b=x)
     np.savez(folder / "short.npz", any_name=x[:, :3])
+    np.savez(folder / "many.npz", **{f"n{i}": x for i in range(12)})
+    np.savez(folder / "saved.npz", header=x, a0=x)
     command = ["quantize", *(f"{folder}/{a}" if "." in a and "-" not in a else a for a in arguments)]
     assert cli.main([*command, "-o", f"{folder}/out.fo"]) == 1
     assert told in capsys.readouterr().err and not (folder / "out.fo").exists()
@@ -657,6 +670,88 @@ def test_the_command_needs_a_place_to_write(files, capsys):
     folder, _ = files
     assert cli.main(["quantize", f"{folder}/rows.onnx", f"{folder}/x.npz", "-o", f"{folder}/no/out.fo"]) == 1
     assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["out.onnx", "out.tflite", "out.PT", "out.npz"])
+def test_the_command_writes_no_other_format(files, name, capsys):
+    folder, _ = files
+    assert cli.main(["quantize", f"{folder}/rows.onnx", f"{folder}/x.npz", "-o", f"{folder}/{name}"]) == 1
+    assert "a format of its own, .fo" in capsys.readouterr().err and not (folder / name).exists()
+
+
+def test_the_command_takes_numpys_own_floats(files, cheap, capsys):
+    folder, x = files
+    np.save(folder / "x64.npy", x.astype(np.float64))
+    for samples in ("x.npz", "x64.npy"):
+        command = [
+            "quantize",
+            f"{folder}/rows.onnx",
+            f"{folder}/{samples}",
+            "-o",
+            f"{folder}/{samples}.fo",
+            "--no-time",
+        ]
+        assert cli.main(command) == 0
+    assert np.array_equal(*(fo.load(folder / f"{samples}.fo")(x) for samples in ("x.npz", "x64.npy")))
+
+
+# ---- what is measured ------------------------------------------------------------------------------------------------
+
+
+def timed(monkeypatch, of_layers, whole):
+    """Measured times: of each layer that is in int8, and of the whole network once."""
+    times = iter(whole)
+    monkeypatch.setattr(
+        layer_times,
+        "measured",
+        lambda int8, float32, arrays, predicted: layer_times.Times(
+            {name: of_layers[name] for name in predicted}, next(times)
+        ),
+    )
+
+
+def test_what_is_measured_to_be_slower_stays_float32(cheap, monkeypatch):
+    model = fo.load_onnx(rows())
+    given = samples_of(model, batch=64)
+    of_layers = {"first": (1e-6, 1e-4), "second": (9e-4, 1e-4), "third": (1e-6, 1e-4)}
+    timed(monkeypatch, of_layers, [(2e-3, 3e-3)] * 3)
+    done = model.quantize(given).explain().quantized
+    found = {layer.node: layer for layer in done.layers}
+    assert [found[name].bits for name in of_layers] == [8, 32, 8]
+    assert found["second"].reason == "it is measured to be slower in int8 here: 900 us, 100 in float32"
+    assert found["first"].measured_gain == pytest.approx(100) and (done.ms, done.float_ms) == (2.0, 3.0)
+    assert "measured 1.50 times (2 ms, 3 in float32)" in str(done) and "measured" in str(done).splitlines()[1]
+    assert done.as_dict()["measured_gain"] == 1.5
+
+
+def test_a_network_that_is_slower_as_a_whole_stays_float32(cheap, monkeypatch):
+    model = fo.load_onnx(rows())
+    given = samples_of(model, batch=64)
+    timed(monkeypatch, dict.fromkeys(("first", "second", "third"), (1e-6, 1e-4)), [(4e-3, 3e-3)])
+    done = model.quantize(given).explain().quantized
+    assert {layer.bits for layer in done.layers} == {32} and done.ms is None
+    why = "the whole network is measured to be slower in int8 here: 4 ms, 3 in float32"
+    assert {layer.reason for layer in done.layers} == {why}
+    monkeypatch.setattr(layer_times, "measured", None)
+    assert {layer.bits for layer in model.quantize(given, measure=False).explain().quantized.layers} == {8}
+
+
+def test_times_are_of_both_forms(cheap, monkeypatch):
+    """Without a stand-in for the clock: each layer in int8 has two times, and those of blocks are shares."""
+    monkeypatch.setattr(layer_times, "measured", MEASURED)
+    model = fo.load_onnx(images())
+    done = model.quantize(samples_of(model)).explain().quantized
+    for layer in done.layers:
+        assert layer.us is None or layer.us > 0 and layer.float_us > 0
+    assert any(layer.us for layer in done.layers)
+
+
+def test_measured_times_are_saved(cheap, monkeypatch, tmp_path):
+    model = fo.load_onnx(rows())
+    timed(monkeypatch, dict.fromkeys(("first", "second", "third"), (1e-6, 1e-4)), [(1e-3, 3e-3)])
+    small = model.quantize(samples_of(model, batch=64))
+    small.save(tmp_path / "small.fo")
+    assert fo.load(tmp_path / "small.fo").explain().quantized == small.explain().quantized
 
 
 def test_samples_of_files(tmp_path):

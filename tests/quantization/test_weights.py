@@ -80,7 +80,8 @@ def test_arguments(rng):
         with pytest.raises(TypeError, match="about samples"):
             net.quantize(weights="int4", **option)
     done = []
-    assert net.quantize(weights="int4", progress=done.append).explain().quantized and done == [1.0]
+    assert net.quantize(weights="int4", progress=done.append).explain().quantized
+    assert done[0] == 0.0 and done[-1] == 1.0 and sorted(done) == done
     with pytest.raises(ValueError, match="keep names 'fc', which is no product"):
         net.quantize(weights="int4", keep=("fc",))
     relu = onnx.parser.parse_model(
@@ -154,3 +155,19 @@ def test_the_command_writes_a_network(folder, rng, weights, capsys):
 def test_the_command_tells_what_is_wrong(folder, arguments, told, capsys):
     assert cli.main(["quantize", f"{folder}/net.onnx", *arguments, "-o", f"{folder}/net.fo"]) == 1
     assert told in capsys.readouterr().err and not (folder / "net.fo").exists()
+
+
+def test_layers_without_such_kernels_are_named(rng):
+    """A network of convolutions says that they stay as they are: many in one line."""
+    nodes = "h0 = Relu(x) " + " ".join(f"h{i + 1} = Conv<pads=[1, 1, 1, 1]>(h{i}, w)" for i in range(5))
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4, 8, 8] x) => (float[n, 32] y) '
+        f"{{ {nodes} f = Flatten(h5)  y = MatMul(f, v) }}"
+    )
+    arrays = {"w": rng.standard_normal((4, 4, 3, 3)), "v": rng.standard_normal((256, 32))}
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(a.astype(np.float32), n) for n, a in arrays.items())
+    done = fo.load_onnx(proto).quantize(weights="int4").explain().quantized
+    assert str(done).startswith("1 of 6 layers in int4")
+    rows = [row for row in done.layers if row.reason == "only products have weights in blocks"]
+    assert len(rows) == 5 and str(done).count("5 layers, ") == 1 and str(done).count("only products") == 1
+    assert [layer.bits for layer in done.layers] == [4, 32, 32, 32, 32, 32]

@@ -11,7 +11,8 @@ import pytest
 
 import fusedops as fo
 from catalog import python
-from fusedops import extras, runtime
+from fusedops import runtime
+from fusedops._internal import install_hint
 
 
 def test_scalar_is_always_there():
@@ -52,9 +53,11 @@ def test_wrong_isa_in_the_environment(name):
 
 
 def test_show_config(capsys):
-    fo.show_config()
-    text = capsys.readouterr().out
+    config = fo.show_config()
+    assert not capsys.readouterr().out, "it prints where nobody asked"
+    text = str(config)
     assert runtime.version() in text and fo.isa() in text and str(fo.get_num_threads()) in text
+    assert isinstance(config, dict) and repr(config) == text and len(text.splitlines()) == len(config)
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
@@ -138,7 +141,7 @@ def test_tools_that_look_for_imports_find_every_module(tmp_path):
 def test_the_command_of_an_error_installs_an_extra_that_there_is(extra):
     tomllib = pytest.importorskip("tomllib", reason="Python before 3.11 has no tomllib")
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert f"pip install -e '.[{extra}]'" in extras.command(extra)
+    assert f"pip install -e '.[{extra}]'" in install_hint.command(extra)
     assert extra in project["optional-dependencies"]
 
 

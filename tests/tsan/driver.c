@@ -87,12 +87,12 @@ static void make_plans(void) {
     fo_conv2d_shape s = {
         .ic = C, .oc = C, .groups = 1, .kh = 3, .kw = 3, .sh = 1, .sw = 1, .dh = 1, .dw = 1, .algorithm = FO_DIRECT};
     s.act.kind = FO_GELU;
-    direct = fo_conv2d_create(&s, &(fo_weights){drawn(C * C * 9), FO_F32}, NULL, drawn(C));
+    direct = fo_conv2d_create(&s, FO_F32, &(fo_weights){drawn(C * C * 9), FO_F32}, NULL, drawn(C));
     s.algorithm = FO_WINOGRAD;
-    winograd = fo_conv2d_create(&s, &(fo_weights){drawn(C * C * 9), FO_F32}, NULL, drawn(C));
+    winograd = fo_conv2d_create(&s, FO_F32, &(fo_weights){drawn(C * C * 9), FO_F32}, NULL, drawn(C));
     s.algorithm = FO_AUTO, s.groups = C;
-    depthwise = fo_conv2d_create(&s, &(fo_weights){drawn(C * 9), FO_F32}, NULL, drawn(C));
-    linear = fo_linear_create(K, K, &(fo_weights){drawn(K * K), FO_F32}, K, 1, drawn(K), s.act);
+    depthwise = fo_conv2d_create(&s, FO_F32, &(fo_weights){drawn(C * 9), FO_F32}, NULL, drawn(C));
+    linear = fo_linear_create(K, K, FO_F32, &(fo_weights){drawn(K * K), FO_F32}, K, 1, drawn(K), s.act);
     for (int i = 0; i < LAYERS; i++) {
         fo_cell_shape shape = {
             .kind = FO_LSTM, .inputs = HIDDEN, .hidden = HIDDEN, .outputs = HIDDEN, .clip = 1e30f, .cell_clip = 1e30f};
@@ -127,7 +127,7 @@ static void compute(int kind, float *y) {
         case 0: fo_conv2d_run(direct, &size, &in, NULL, &out); break;
         case 1: fo_conv2d_run(winograd, &size, &in, NULL, &out); break;
         case 2: fo_conv2d_run(depthwise, &size, &in, NULL, &out); break;
-        case 3: fo_linear_run(linear, M, x, K, NULL, 0, y, K); break;
+        case 3: fo_linear_run(linear, (fo_types){0}, M, x, K, NULL, 0, y, K); break;
         default: fo_sequence_run(&sequence);
     }
 }

@@ -12,7 +12,7 @@ fo_conv2d *fo_rounded_plan(const fo_conv2d_shape *shape, const uint16_t *w, cons
     if (wide) {
         plan->kn->widen(floats, FO_BF16, w, wide);
         plan->s.act.slopes = NULL; /* the caller's */
-        plan->wide = fo_conv2d_create(shape, &(fo_weights){wide, FO_F32}, NULL, bias);
+        plan->wide = fo_conv2d_create(shape, FO_F32, &(fo_weights){wide, FO_F32}, NULL, bias);
     }
     fo_free(wide);
     if (plan && plan->wide) return plan;

@@ -67,7 +67,8 @@ typedef struct {
  * not depthwise. bias may be NULL; so may residual, which has y's shape, and scale, one for each output channel, by
  * which w is multiplied as by fo_fold_scale. */
 typedef struct fo_conv2d fo_conv2d;
-fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias);
+fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, fo_dtype a, const fo_weights *w, const double *scale,
+                            const float *bias);
 /* The bytes that the plan keeps of its weights in form number `form`, 0 where it does not (yet) have it, and its name;
  * a negative number where there is no such form. */
 ptrdiff_t fo_conv2d_memory(const fo_conv2d *plan, int form, const char **name);
@@ -107,9 +108,9 @@ ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan);
 
 /* y = activation(the transposed convolution of x + bias + residual), w (ic, oc/groups, kh, kw) contiguous, y[n,o,h,w] =
  * sum of w[c,o,i,j] x[n,c,p,q] over all c, i, j, p, q with h = p*sh + i*dh - top and w = q*sw + j*dw - left.
- * shape->algorithm is that of the convolutions it is made of. bfloat16: as fo_conv2d_create_bf16. */
+ * shape->algorithm is that of the convolutions it is made of. a: as of fo_conv2d_create. */
 typedef struct fo_conv_transpose fo_conv_transpose;
-fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, bool bfloat16, const float *w,
+fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, fo_dtype a, const float *w,
                                             const float *bias);
 void fo_conv_transpose_free(fo_conv_transpose *plan);
 /* What a run of a plan of floats is predicted to take with products of a type, FO_F32 or FO_BF16. */

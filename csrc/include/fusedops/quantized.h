@@ -40,24 +40,15 @@ fo_linear *fo_linear_create_int8(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrd
                                  const fo_quantized *q);
 
 /* A convolution in int8, for fo_conv2d_run_as: w int8; what is outside an image is x's zero point. x of floats is
- * quantised by the range of all. shape->algorithm and nhwc do not count; any strides do. */
-fo_conv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q);
+ * quantized by the range of all. shape->algorithm and nhwc do not count; any strides do. */
+fo_conv2d *fo_conv2d_create_int8(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q);
 
-/* A convolution of x and w rounded to bfloat16, for fo_conv2d_run_as, as fo_linear_create has products. scale: as
- * fo_conv2d_create. A depthwise one multiplies the rounded operands in float32. */
-fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale,
-                                 const float *bias);
-
-/* What layers take here on one thread in float32 and in int8, and elements between the two, from shapes alone. Only
- * their ratios count. The first needs a plan, for it is the cost of the algorithm that is chosen. */
+/* What layers take here on one thread with products of a type, FO_F32, FO_BF16 (INFINITY where these are multiplied in
+ * float32) or FO_S8, and elements between float32 and that type, from shapes alone. Only their ratios count. A
+ * convolution in float32 needs a plan, for it has the cost of the algorithm that is chosen. */
+double fo_linear_nanoseconds(fo_dtype type, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k);
 double fo_conv2d_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *size);
-double fo_qconv2d_nanoseconds(const fo_conv2d_shape *shape, const fo_conv2d_size *size);
-double fo_linear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k);
-double fo_qlinear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k);
-double fo_convert_nanoseconds(ptrdiff_t elements);
-/* The same of products of bfloat16; INFINITY where they are multiplied in float32. */
-double fo_bf16_conv2d_nanoseconds(const fo_conv2d_shape *shape, const fo_conv2d_size *size);
-double fo_bf16_linear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k);
-double fo_bf16_convert_nanoseconds(ptrdiff_t elements);
+double fo_conv2d_nanoseconds_as(fo_dtype type, const fo_conv2d_shape *shape, const fo_conv2d_size *size);
+double fo_convert_nanoseconds(fo_dtype type, ptrdiff_t elements);
 
 #endif

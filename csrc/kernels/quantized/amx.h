@@ -1,12 +1,13 @@
 /* C = epilogue(A B) of int8 or bfloat16 by tiles (AMX), with A and B as qgemm_tile.h has them.
  *
- *   A      up to 16 rows of up to 16 groups      a pair of A times a pair of B gives four tiles of sums, which go to
- *   B      as many groups of 16 columns          memory; the epilogue reads them there, a few rows at each step of the
- *   sums   16 x 16                               next pair
+ *   A      up to 16 rows of up to 16 groups, where they lie
+ *   B      as many groups of 16 columns
+ *   sums   16 x 16
  *
- * A step multiplies a tile's groups. Two tiles of A by FO_AMX_STEPS steps stay in the first-level cache while panels of
- * B pass, whose bytes are read in order; rows of A are not, so they are copied for several panels. Where there are more
- * steps, sums are loaded again for the next ones: steps are added in the order of k.
+ * A pair of A times a pair of B is four tiles of sums, which stay through all steps of k and go to memory; the epilogue
+ * ends them there, some rows at each step of the next pair. A step multiplies a tile's groups. Of up to two steps B's
+ * tiles stay, and A's pass. Rows of A are not copied first: a tile load waits for lines that were just stored, which
+ * took a quarter of the time (64 -> 64 channels at 56x56, Xeon), and reads rows 2 and 6 KB apart as fast.
  */
 enum {
     AMX_ROWS = 16,
@@ -16,12 +17,14 @@ enum {
     AMX_LINE = LINE_FLOATS * sizeof(float)
 };
 
-/* The shapes of all eight tiles, as the processor reads them: sums are 0 to 3, A is 4 and 5, B is 6 and 7. */
+/* The shapes of all eight tiles, as the processor reads them. Sums come first, then two tiles of A, the first one being
+ * number `a`; the rest is B. */
 typedef struct {
     uint8_t palette, start, reserved[14];
     uint16_t bytes[16];
     uint8_t rows[16];
 } tile_shapes;
+enum { AMX_A_OF_PAIRS = 4, AMX_A_OF_STREAMS = 2 };
 
 #ifdef FO_EMULATED_AMX /* tests/emulated: no instruction of them */
 #include <emulated_amx.h>
@@ -49,14 +52,16 @@ INLINE ptrdiff_t tile_groups(ptrdiff_t k) {
     return groups >= MIN_AMX_GROUPS ? groups : 0;
 }
 
-INLINE void tile_configure(ptrdiff_t rows, ptrdiff_t groups) {
+INLINE void tile_configure(int a, ptrdiff_t rows, ptrdiff_t groups) {
     tile_shapes shapes = {.palette = 1};
     for (int tile = 0; tile < 8; tile++) {
-        shapes.rows[tile] = (uint8_t)(tile < 6 ? rows : groups);
-        shapes.bytes[tile] = (uint16_t)(tile == 4 || tile == 5 ? 4 * groups : QUADS);
+        shapes.rows[tile] = (uint8_t)(tile < a + 2 ? rows : groups);
+        shapes.bytes[tile] = (uint16_t)(tile == a || tile == a + 1 ? 4 * groups : QUADS);
     }
     AMX_CONFIGURE(shapes);
 }
+
+/* ---- sums that wait for their epilogue --------------------------------------------------------------------------- */
 
 /* Rows of a tile of sums, from row i of a line of C on. */
 typedef struct {
@@ -64,100 +69,44 @@ typedef struct {
     int32_t *sums;
 } amx_rows;
 
-/* The sums of a pair, which wait for their epilogue, and the arguments of the first ones' line. */
+/* The tiles of a pair, or one tile, whose panel t has, with what ends them: chosen once a panel. */
 typedef struct {
     amx_rows first, second;
     const fo_gemm_args *all;
-    fo_gemm_args args;
-    ptrdiff_t j, columns; /* the panel */
+    fo_gemm_args args; /* of a line, the first one's */
+    ptrdiff_t line;
+    qstack t;
 } amx_waiting;
 
-/* Steps of a pair of A times a panel of B, and what is done meanwhile. */
-typedef struct {
-    int down;                       /* tiles of A */
-    const uint8_t *a;               /* the first one's */
-    ptrdiff_t lda, to_second, next; /* bytes: of a row, to the second tile, to the next step */
-    ptrdiff_t k, at, gap;           /* groups of a segment (0: none ends), groups done, bytes to the next one's begin */
-    ptrdiff_t rows, groups, steps;  /* of a tile */
-    const int8_t *b;
-    bool resumes; /* sums, of other steps */
-    int32_t *sums;
-    const int8_t *ahead; /* what comes next of B: `fetched` lines of the cache at each step */
-    ptrdiff_t fetched;
-    amx_waiting *waiting;
-} amx_pair;
+static __attribute__((noinline)) void amx_turn_to(amx_waiting *w, ptrdiff_t line) {
+    w->args = fo_gemm_line(w->all, line), w->line = line;
+}
 
 /* Ends up to `most` rows that wait, all of one tile. */
-static __attribute__((noinline)) void amx_end_next(const fo_dtype type, amx_waiting *w, ptrdiff_t most) {
-    const ptrdiff_t rows = w->first.left < most ? w->first.left : most, left = w->all->n - w->j;
-    qstack t = {.g = &w->args, .j = w->j, .nv = (int)w->columns / VL};
-    t.wanted = (int)(left < w->columns ? left : w->columns);
-    qend_of(type, t.g, t.nv, t.wanted)(&t, w->first.sums, (int)rows, w->first.i);
-    w->first.i += rows, w->first.left -= rows, w->first.sums += rows * w->columns;
+static __attribute__((noinline)) void amx_end_next(amx_waiting *w, ptrdiff_t most) {
+    const ptrdiff_t rows = w->first.left < most ? w->first.left : most;
+    w->t.end(&w->t, w->first.sums, (int)rows, w->first.i);
+    w->first.i += rows, w->first.left -= rows, w->first.sums += rows * w->t.nv * VL;
     if (w->first.left) return;
     w->first = w->second, w->second.left = 0;
-    w->args = fo_gemm_line(w->all, w->first.line);
+    if (w->first.left && w->first.line != w->line) amx_turn_to(w, w->first.line);
 }
 
-/* The sums of `down` tiles of rows and `across` of columns: those of other steps, or zeros. */
-INLINE void amx_start(const int down, const int across, const amx_pair *p) {
-    const ptrdiff_t ldb = across * QUADS;
-    const int32_t *lower = p->sums + p->rows * across * VL;
-    if (p->resumes) {
-        AMX_LOAD(0, p->sums, ldb);
-        if (across > 1) AMX_LOAD(1, p->sums + VL, ldb);
-        if (down > 1) AMX_LOAD(2, lower, ldb);
-        if (down > 1 && across > 1) AMX_LOAD(3, lower + VL, ldb);
-    } else {
-        AMX_ZERO(0);
-        if (across > 1) AMX_ZERO(1);
-        if (down > 1) AMX_ZERO(2);
-        if (down > 1 && across > 1) AMX_ZERO(3);
-    }
+INLINE void amx_end_all(amx_waiting *w) {
+    while (w->first.left) amx_end_next(w, AMX_ROWS);
 }
 
-INLINE void amx_store(const int down, const int across, const amx_pair *p) {
-    const ptrdiff_t ldb = across * QUADS;
-    int32_t *lower = p->sums + p->rows * across * VL;
-    AMX_STORE(0, p->sums, ldb);
-    if (across > 1) AMX_STORE(1, p->sums + VL, ldb);
-    if (down > 1) AMX_STORE(2, lower, ldb);
-    if (down > 1 && across > 1) AMX_STORE(3, lower + VL, ldb);
-}
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-/* All steps of a pair. Sums that wait may be where these go, so they end before. */
-INLINE void amx_steps(const fo_dtype type, const int down, const int across, const amx_pair *p) {
-    const ptrdiff_t ldb = across * QUADS, lda = p->lda, next = p->next;
-    const ptrdiff_t rows = (p->waiting->first.left + p->waiting->second.left + p->steps - 1) / p->steps;
-    const uint8_t *a = p->a;
-    const int8_t *b = p->b, *ahead = p->ahead;
-    amx_start(down, across, p);
-    for (ptrdiff_t step = 0, at = p->at; step < p->steps; step++, a += next, b += p->groups * ldb) {
-        AMX_LOAD(4, a, lda);
-        AMX_LOAD(6, b, ldb);
-        AMX_DOT(type, 0, 4, 6);
-        if (across > 1) AMX_LOAD(7, b + QUADS, ldb);
-        if (across > 1) AMX_DOT(type, 1, 4, 7);
-        if (down > 1) AMX_LOAD(5, a + p->to_second, lda);
-        if (down > 1) AMX_DOT(type, 2, 5, 6);
-        if (down > 1 && across > 1) AMX_DOT(type, 3, 5, 7);
-        if ((at += p->groups) == p->k) at = 0, a += p->gap;
-        for (ptrdiff_t i = 0; i < p->fetched; i++, ahead += AMX_LINE) __builtin_prefetch(ahead, 0, 2);
-        if (p->waiting->first.left) amx_end_next(type, p->waiting, rows);
-    }
-    while (p->waiting->first.left) amx_end_next(type, p->waiting, rows);
-    amx_store(down, across, p);
-}
-
-/* A call. Tiles, and so pairs, are counted through all lines of C. */
+/* Tiles of rows are counted through all lines of C. */
 typedef struct {
     const fo_gemm_args *g;
-    ptrdiff_t rows, groups, steps; /* of a tile; of a row of A */
-    ptrdiff_t tiles, all;          /* of a line, of all of them */
-    ptrdiff_t j, end;              /* columns of the panels that pairs are multiplied by now */
-    int32_t (*sums)[2 * AMX_ROWS * AMX_COLUMNS];
-    uint8_t *copy;               /* of a pair: tiles, step by step */
-    const int8_t *ahead, *known; /* see amx_pair; where it ends */
+    ptrdiff_t rows, groups, steps;               /* of a tile; of a row of A */
+    ptrdiff_t tiles, all;                        /* of a line, of all of them */
+    int32_t (*sums)[2 * AMX_ROWS * AMX_COLUMNS]; /* two, in turn: one waits while the other is made */
+    int turn;
+    const int8_t *ahead,
+        *known; /* what comes next of B, and where it ends: `fetched` lines of the cache at each step */
     ptrdiff_t fetched;
     amx_waiting waiting;
 } amx_call;
@@ -169,20 +118,26 @@ INLINE amx_rows amx_rows_of(const amx_call *c, ptrdiff_t tile) {
     return (amx_rows){.line = tile / c->tiles, .i = i < last ? i : last, .left = c->rows};
 }
 
-/* A tile's sums are those of all of k: its rows wait, but for those that it shares. */
-INLINE amx_rows amx_waits(const amx_call *c, ptrdiff_t tile, ptrdiff_t columns, int32_t *sums) {
+/* A tile's rows wait, but for those that it shares. */
+INLINE amx_rows amx_waits(const amx_call *c, ptrdiff_t tile, int32_t *sums) {
     amx_rows rows = amx_rows_of(c, tile);
     const ptrdiff_t shared = tile % c->tiles * c->rows - rows.i;
-    rows.i += shared, rows.left -= shared, rows.sums = sums + shared * columns;
+    rows.i += shared, rows.left -= shared, rows.sums = sums + shared * c->waiting.t.nv * VL;
     return rows;
 }
 
-/* The sums of a pair wait, as none of another do any more. */
-INLINE void amx_wait(amx_call *c, ptrdiff_t pair, ptrdiff_t j, ptrdiff_t columns, int32_t *sums) {
+/* The sums of `down` tiles wait, as none of others do any more. */
+static __attribute__((noinline)) void amx_wait(const fo_dtype type, amx_call *c, ptrdiff_t tile, int down, ptrdiff_t j,
+                                               int across) {
     amx_waiting *w = &c->waiting;
-    w->first = amx_waits(c, 2 * pair, columns, sums), w->second.left = 0;
-    if (2 * pair + 1 < c->all) w->second = amx_waits(c, 2 * pair + 1, columns, sums + c->rows * columns);
-    w->args = fo_gemm_line(c->g, w->first.line), w->j = j, w->columns = columns;
+    int32_t *sums = c->sums[c->turn];
+    const ptrdiff_t left = c->g->n - j;
+    w->t.nv = across, w->t.wanted = (int)(left < across * VL ? left : across * VL);
+    if (w->t.j != j || !w->t.end) w->t.j = j, w->t.end = qend_of(type, c->g, across, w->t.wanted);
+    w->first = amx_waits(c, tile, sums), w->second.left = 0;
+    if (down > 1) w->second = amx_waits(c, tile + 1, sums + c->rows * across * VL);
+    if (w->first.line != w->line) amx_turn_to(w, w->first.line);
+    c->turn ^= 1;
 }
 
 INLINE const uint8_t *amx_tile_of(const amx_call *c, ptrdiff_t tile) {
@@ -190,92 +145,144 @@ INLINE const uint8_t *amx_tile_of(const amx_call *c, ptrdiff_t tile) {
     return c->g->a_groups + rows.line * c->g->a_line + rows.i * c->g->lda;
 }
 
-/* The steps of a tile, row by row: `a` is the first one. */
-INLINE void amx_copy(const amx_pair *p, const uint8_t *a, uint8_t *to) {
-    for (ptrdiff_t r = 0; r < p->rows; r++, a += p->lda, to += QUADS) {
-        const uint8_t *row = a;
-        for (ptrdiff_t step = 0, at = p->at; step < p->steps; step++, row += p->next) {
-            v_istore(to + step * p->rows * QUADS, v_load_quads_tail(row, 4 * p->groups));
-            if ((at += p->groups) == p->k) at = 0, row += p->gap;
-        }
-    }
+INLINE void amx_fetch(amx_call *c) {
+    if (c->ahead >= c->known) return;
+    for (ptrdiff_t i = 0; i < c->fetched; i++, c->ahead += AMX_LINE) __builtin_prefetch(c->ahead, 0, 2);
 }
 
-/* Steps `from` to `end` of a pair of A, in its own memory, or copied where several panels read it. */
-INLINE amx_pair amx_pair_of(amx_call *c, ptrdiff_t pair, ptrdiff_t from, ptrdiff_t end) {
-    const fo_gemm_args *g = c->g;
-    const ptrdiff_t in_segment = g->k / c->groups, at = from % in_segment * c->groups;
-    const uint8_t *first = amx_tile_of(c, 2 * pair) + from / in_segment * g->segment + 4 * at;
-    amx_pair p = {.down = 2 * pair + 1 < c->all ? 2 : 1,
-                  .a = first,
-                  .lda = g->lda,
-                  .next = 4 * c->groups,
-                  .k = g->k,
-                  .at = at,
-                  .gap = g->segment - 4 * g->k,
-                  .rows = c->rows,
-                  .groups = c->groups,
-                  .steps = end - from,
-                  .resumes = from > 0,
-                  .waiting = &c->waiting};
-    p.to_second = amx_tile_of(c, 2 * pair + p.down - 1) - amx_tile_of(c, 2 * pair);
-    if (c->end - c->j <= AMX_COLUMNS) return p;
-    const ptrdiff_t bytes = p.steps * c->rows * QUADS;
-    for (ptrdiff_t d = 0; d < p.down; d++) amx_copy(&p, first + d * p.to_second, c->copy + d * bytes);
-    p.a = c->copy, p.lda = QUADS, p.to_second = bytes, p.next = c->rows * QUADS, p.k = 0;
-    return p;
+/* Four tiles of sums, or as many as there are: begun with zeros, and stored. */
+INLINE void amx_zero(const int down, const int across) {
+    AMX_ZERO(0);
+    if (across > 1) AMX_ZERO(1);
+    if (down > 1) AMX_ZERO(2);
+    if (down > 1 && across > 1) AMX_ZERO(3);
 }
 
-/* Steps `from` to `end` of a pair times the panels. */
-INLINE void amx_panels(const fo_dtype type, amx_call *c, ptrdiff_t pair, ptrdiff_t from, ptrdiff_t end) {
+INLINE void amx_store(const int down, const int across, const amx_call *c) {
+    const ptrdiff_t ldb = across * QUADS;
+    int32_t *sums = c->sums[c->turn], *lower = sums + c->rows * across * VL;
+    AMX_STORE(0, sums, ldb);
+    if (across > 1) AMX_STORE(1, sums + VL, ldb);
+    if (down > 1) AMX_STORE(2, lower, ldb);
+    if (down > 1 && across > 1) AMX_STORE(3, lower + VL, ldb);
+}
+
+/* ---- pairs of tiles ---------------------------------------------------------------------------------------------- */
+
+/* All steps of `down` tiles of rows by `across` of columns: literals. Sums of others end meanwhile. */
+INLINE void amx_pair(const fo_dtype type, const int down, const int across, amx_call *c, ptrdiff_t tile,
+                     const int8_t *b) {
     const fo_gemm_args *g = c->g;
-    amx_pair p = amx_pair_of(c, pair, from, end);
-    for (ptrdiff_t j = c->j, columns, panel = 0; j < c->end; j += columns, panel++) {
-        columns = fo_panel_columns(g->n - j, VL, AMX_COLUMNS);
-        p.b = g->b_groups + 4 * j * g->k * g->segments + 4 * columns * c->groups * from;
-        p.sums = c->sums[c->steps > FO_AMX_STEPS ? panel : 0];
-        p.ahead = c->ahead, p.fetched = c->ahead < c->known ? c->fetched : 0;
-        c->ahead += p.steps * p.fetched * AMX_LINE;
-        if (columns > VL)
-            p.down > 1 ? amx_steps(type, 2, 2, &p) : amx_steps(type, 1, 2, &p);
-        else
-            p.down > 1 ? amx_steps(type, 2, 1, &p) : amx_steps(type, 1, 1, &p);
-        if (end == c->steps) amx_wait(c, pair, j, columns, p.sums);
+    const ptrdiff_t ldb = across * QUADS, lda = g->lda, next = 4 * c->groups, gap = g->segment - 4 * g->k;
+    const ptrdiff_t waiting = c->waiting.first.left + c->waiting.second.left,
+                    rows = (waiting + c->steps - 1) / c->steps;
+    const uint8_t *a = amx_tile_of(c, tile);
+    const ptrdiff_t second = amx_tile_of(c, tile + down - 1) - a;
+    amx_zero(down, across);
+    for (ptrdiff_t step = 0, at = 0; step < c->steps; step++, a += next, b += c->groups * ldb) {
+        AMX_LOAD(4, a, lda);
+        AMX_LOAD(6, b, ldb);
+        AMX_DOT(type, 0, 4, 6);
+        if (across > 1) AMX_LOAD(7, b + QUADS, ldb);
+        if (across > 1) AMX_DOT(type, 1, 4, 7);
+        if (down > 1) AMX_LOAD(5, a + second, lda);
+        if (down > 1) AMX_DOT(type, 2, 5, 6);
+        if (down > 1 && across > 1) AMX_DOT(type, 3, 5, 7);
+        if ((at += c->groups) == g->k) at = 0, a += gap;
+        amx_fetch(c);
+        if (c->waiting.first.left) amx_end_next(&c->waiting, rows);
     }
+    amx_end_all(&c->waiting);
+    amx_store(down, across, c);
 }
 
 /* Columns of B that all pairs are multiplied by before the next ones: they stay in the second-level cache. */
-INLINE ptrdiff_t amx_width(const fo_gemm_args *g, ptrdiff_t blocks) {
-    const ptrdiff_t fitting = FO_AMX_B_BYTES / (4 * AMX_COLUMNS * g->k * g->segments);
-    const ptrdiff_t most = blocks > 1 && fitting > FO_AMX_PANELS ? FO_AMX_PANELS : fitting > 2 ? fitting : 2;
+INLINE ptrdiff_t amx_width(const fo_gemm_args *g) {
+    const ptrdiff_t fitting = FO_AMX_B_BYTES / (4 * AMX_COLUMNS * g->k * g->segments), most = fitting > 2 ? fitting : 2;
     const ptrdiff_t panels = (g->n + AMX_COLUMNS - 1) / AMX_COLUMNS, parts = (panels + most - 1) / most;
     return (panels + parts - 1) / parts * AMX_COLUMNS;
 }
 
 /* Some panels at a time, a pair of rows after another. The next panels are fetched meanwhile; one pair alone leaves no
  * time for that. */
-INLINE void gemm_amx(const fo_dtype type, const fo_gemm_args *g, ptrdiff_t groups) {
-    ptrdiff_t tiles = (g->m + AMX_ROWS - 1) / AMX_ROWS;
-    if (tiles > 1 && g->lines == 1) tiles += tiles % 2;
-    const ptrdiff_t rows = (g->m + tiles - 1) / tiles, steps = g->k / groups * g->segments;
-    int32_t sums[FO_AMX_PANELS][2 * AMX_ROWS * AMX_COLUMNS] __attribute__((aligned(64)));
-    uint8_t copy[2 * FO_AMX_STEPS * AMX_ROWS * QUADS] __attribute__((aligned(64)));
-    amx_call c = {.g = g, .rows = rows, .groups = groups, .steps = steps, .sums = sums, .copy = copy, .waiting.all = g};
-    c.tiles = (g->m + rows - 1) / rows, c.all = c.tiles * g->lines;
-    const ptrdiff_t pairs = (c.all + 1) / 2, blocks = (steps + FO_AMX_STEPS - 1) / FO_AMX_STEPS,
-                    width = amx_width(g, blocks), of_column = 4 * g->k * g->segments;
-    tile_configure(rows, groups);
-    for (; c.j < g->n; c.j = c.end) {
-        c.end = g->n - c.j < width ? g->n : c.j + width;
-        c.ahead = g->b_groups + c.end * of_column;
-        c.known = g->b_groups + (g->n - c.end < width ? g->n : c.end + width) * of_column;
-        c.fetched = pairs > 1 ? (4 * AMX_COLUMNS * groups / AMX_LINE + pairs - 1) / pairs : 0;
-        for (ptrdiff_t pair = 0; pair < pairs; pair++)
-            for (ptrdiff_t block = 0; block < blocks; block++)
-                amx_panels(type, &c, pair, steps * block / blocks, steps * (block + 1) / blocks);
+INLINE void amx_pairs(const fo_dtype type, amx_call *c) {
+    const fo_gemm_args *g = c->g;
+    const ptrdiff_t pairs = (c->all + 1) / 2, width = amx_width(g), of_column = 4 * g->k * g->segments;
+    for (ptrdiff_t first = 0, end; first < g->n; first = end) {
+        end = g->n - first < width ? g->n : first + width;
+        c->ahead = g->b_groups + end * of_column;
+        c->known = g->b_groups + (g->n - end < width ? g->n : end + width) * of_column;
+        c->fetched = pairs > 1 ? (4 * AMX_COLUMNS * c->groups / AMX_LINE + pairs - 1) / pairs : 0;
+        for (ptrdiff_t tile = 0; tile < c->all; tile += 2)
+            for (ptrdiff_t j = first, columns; j < end; j += columns) {
+                const int8_t *b = g->b_groups + j * of_column;
+                const int down = tile + 1 < c->all ? 2 : 1;
+                columns = fo_panel_columns(g->n - j, VL, AMX_COLUMNS);
+                if (columns > VL)
+                    down > 1 ? amx_pair(type, 2, 2, c, tile, b) : amx_pair(type, 1, 2, c, tile, b);
+                else
+                    down > 1 ? amx_pair(type, 2, 1, c, tile, b) : amx_pair(type, 1, 1, c, tile, b);
+                amx_wait(type, c, tile, down, j, (int)columns / VL);
+            }
     }
+}
+
+/* ---- products of one or two steps -------------------------------------------------------------------------------- */
+
+/* A panel: B stays in tiles, and the rows of A pass. */
+INLINE void amx_stream(const fo_dtype type, const int across, const int steps, amx_call *c, ptrdiff_t j) {
+    const fo_gemm_args *g = c->g;
+    const ptrdiff_t ldb = across * QUADS, lda = g->lda, half = (c->rows + 1) / 2;
+    const ptrdiff_t second = c->groups == g->k ? g->segment : 4 * c->groups; /* of A: to the next step */
+    const int8_t *b = g->b_groups + 4 * j * g->k * g->segments, *below = b + c->groups * ldb;
+    AMX_LOAD(4, b, ldb);
+    if (across > 1) AMX_LOAD(5, b + QUADS, ldb);
+    if (steps > 1) AMX_LOAD(6, below, ldb);
+    if (steps > 1 && across > 1) AMX_LOAD(7, below + QUADS, ldb);
+    for (ptrdiff_t tile = 0; tile < c->all; tile++) {
+        const uint8_t *a = amx_tile_of(c, tile);
+        amx_zero(1, across);
+        AMX_LOAD(2, a, lda);
+        AMX_DOT(type, 0, 2, 4);
+        if (across > 1) AMX_DOT(type, 1, 2, 5);
+        if (steps > 1 && c->waiting.first.left) amx_end_next(&c->waiting, half);
+        if (steps > 1) AMX_LOAD(3, a + second, lda);
+        if (steps > 1) AMX_DOT(type, 0, 3, 6);
+        if (steps > 1 && across > 1) AMX_DOT(type, 1, 3, 7);
+        amx_end_all(&c->waiting);
+        amx_store(1, across, c);
+        amx_wait(type, c, tile, 1, j, across);
+    }
+}
+
+INLINE void amx_streams(const fo_dtype type, amx_call *c) {
+    for (ptrdiff_t j = 0, columns; j < c->g->n; j += columns) {
+        columns = fo_panel_columns(c->g->n - j, VL, AMX_COLUMNS);
+        if (columns > VL)
+            c->steps > 1 ? amx_stream(type, 2, 2, c, j) : amx_stream(type, 2, 1, c, j);
+        else
+            c->steps > 1 ? amx_stream(type, 1, 2, c, j) : amx_stream(type, 1, 1, c, j);
+    }
+}
+
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+
+INLINE void gemm_amx(const fo_dtype type, const fo_gemm_args *g, ptrdiff_t groups) {
+    const ptrdiff_t steps = g->k / groups * g->segments;
+    ptrdiff_t tiles = (g->m + AMX_ROWS - 1) / AMX_ROWS;
+    if (steps > 2 && tiles > 1 && g->lines == 1) tiles += tiles % 2;
+    const ptrdiff_t rows = (g->m + tiles - 1) / tiles;
+    int32_t sums[2][2 * AMX_ROWS * AMX_COLUMNS] __attribute__((aligned(64)));
+    amx_call c = {.g = g, .rows = rows, .groups = groups, .steps = steps, .sums = sums};
+    c.waiting.all = g, c.waiting.line = -1, c.waiting.t.g = &c.waiting.args;
+    c.tiles = (g->m + rows - 1) / rows, c.all = c.tiles * g->lines;
+    tile_configure(steps > 2 ? AMX_A_OF_PAIRS : AMX_A_OF_STREAMS, rows, groups);
+    if (steps > 2)
+        amx_pairs(type, &c);
+    else
+        amx_streams(type, &c);
     AMX_RELEASE(); /* or the system would save them at each switch */
-    while (c.waiting.first.left) amx_end_next(type, &c.waiting, rows);
+    amx_end_all(&c.waiting);
 }
 
 /* Few rows are bound by reading weights, few groups by the epilogue. */

@@ -7,14 +7,14 @@ import functools
 import io
 import json
 import os
-import zipfile
-from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import activations
+from ..._internal.lazy import LazyModule
+from ..._internal.mmap_arrays import mapped_file, opened, whole
 from ...layers import PRECISIONS
-from ...mapped import opened, whole
 from ..ir.draws import checked_seed
 from ..ir.errors import DamagedFile
 from ..ir.explanation import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
@@ -22,8 +22,16 @@ from ..ir.float16 import exact_float16
 from ..ir.graph import Graph, Metadata, Node, Value
 from ..ir.options import BuildOptions
 from ..operators.registry import OPERATORS
+from .archive import Archive
+
+if TYPE_CHECKING:
+    import zipfile
+else:
+    zipfile = LazyModule("zipfile")  # takes 20 ms to import
 
 FORMAT, VERSION = "fusedops network", 1
+LARGE = 1 << 24  # bytes of a file that is mapped while it is read
+MAX_NAMES = 1 << 20  # bytes at the end of an archive in which the names of what it has are looked for
 SMALL = 64  # elements of an array that is kept as it is
 _SAID = dataclasses.fields(Metadata)
 
@@ -91,7 +99,9 @@ def _shortest(a):
 def _widened(a, kind):
     """The float32 values that were stored in 16 bits."""
     if kind == "bfloat16" and a.dtype == np.uint16:
-        return (a.astype(np.uint32) << 16).view(np.float32)
+        wide = a.astype(np.uint32)
+        wide <<= 16
+        return wide.view(np.float32)
     if kind == "float16" and a.dtype == np.float16:
         return a.astype(np.float32)
     raise ValueError(f"an array of {a.dtype} cannot be read as {kind}")
@@ -135,56 +145,112 @@ def load(source):
     """
     source = whole(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _checked("the model", io.BytesIO(source))
+        return _checked("the model", bytes(source))
     path = os.fspath(source)
     with opened(path) as f:
-        return _checked(repr(path), f if f.seekable() else io.BytesIO(f.read()))  # a pipe
+        large = os.fstat(f.fileno()).st_size >= LARGE  # a pipe has no size
+        return _checked(repr(path), mapped_file(f) if large else f.read())
 
 
-def _checked(what, file):
-    if file.read(2) != b"PK":
+def _checked(what, data):
+    if data[:2] != b"PK":
         raise DamagedFile(
             f"{what} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX, "
             "fusedops.load_tflite TFLite"
         )
-    file.seek(0)
-    return _read(what, file)
+    return _read(what, data)
 
 
-def _read(what, file):
+def _read(what, data):
     try:
-        with np.load(file, allow_pickle=False) as archive:
-            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.zip.infolist()):
-                raise ValueError("it is compressed")  # save writes none; a small file could unpack to any size
-            header = json.loads(bytes(archive["header"]))
-            if not isinstance(header, dict) or header.get("format") != FORMAT:
-                raise ValueError("it has another format")
-            if header.get("version") != VERSION:
-                raise _OtherVersion(
-                    f"{what} is a network saved in version {header.get('version')} of the format; this fusedops "
-                    f"reads version {VERSION}"
-                )
-            arrays = functools.cache(  # a header may name one more than once
-                lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind)
-            )
-            graph, report = _graph(header, arrays), _report(header)
-            graph.metadata = _metadata(header)
-            if any(v.dtype is None for v in graph.inputs):
-                raise ValueError("an input has no type of elements")
-            options = BuildOptions(precision=_precision(header), seed=checked_seed(header.get("seed")))
-            if "source" in header:
-                return graph, report, *_source(header, graph, arrays, options)
-            return graph, report, None, options
+        with _archived():
+            return _network(what, Archive(data))
     except _OtherVersion as e:
         raise DamagedFile(str(e)) from None
-    except MemoryError:
-        raise
-    except Exception as e:  # of zipfile, tokenize, json or NumPy, whichever met the damage
+    except ValueError as e:
+        if kind := _foreign(data):
+            raise DamagedFile(f"{what} is {kind}") from None
         raise DamagedFile(f"{what} is not a saved network, or a damaged one: {e}") from None
 
 
-class _OtherVersion(Exception):
+@contextlib.contextmanager
+def _archived():
+    """The errors of what reads archives, which are of many kinds where bytes are damaged, as ValueErrors."""
+    try:
+        yield
+    except (ValueError, MemoryError):
+        raise
+    except Exception as e:
+        if _is_of_library(e) and not isinstance(e, RecursionError):  # of tables that are nested too deep
+            raise
+        raise ValueError(f"{type(e).__name__}: {e}") from e
+
+
+def _is_of_library(error):
+    """Whether the code that raised an error is of this library."""
+    at = error.__traceback__
+    while at.tb_next is not None:
+        at = at.tb_next
+    return at.tb_frame.f_globals["__name__"].partition(".")[0] == __name__.partition(".")[0]
+
+
+def _network(what, archive):
+    """What an archive holds, as Model takes it."""
+    text = archive["header"]
+    if text.dtype != np.uint8 or text.ndim != 1:
+        raise ValueError("its header is no text")
+    header = json.loads(bytes(text), object_hook=_Table)
+    if not isinstance(header, _Table) or header.get("format") != FORMAT:
+        raise ValueError("it has another format")
+    if header.get("version") != VERSION:
+        raise _OtherVersion(
+            f"{what} is a network saved in version {header.get('version')} of the format; this fusedops reads "
+            f"version {VERSION}"
+        )
+    arrays = functools.cache(  # a header may name one more than once
+        lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind)
+    )
+    graph, report = _graph(header, arrays), _report(header)
+    graph.metadata = _metadata(header)
+    if any(v.dtype is None for v in graph.inputs):
+        raise ValueError("an input has no type of elements")
+    options = BuildOptions(precision=_precision(header), seed=_seed(header))
+    if "source" in header:
+        return graph, report, *_source(header, graph, arrays, options)
+    return graph, report, None, options
+
+
+class _Table(dict):
+    """A table of the header; what it lacks, or has of another kind, is an error of the file."""
+
+    def __missing__(self, name):
+        raise ValueError(f"it has no {name!r}")
+
+    def of(self, kind, name):
+        """A value of this kind."""
+        found = self[name]
+        if not isinstance(found, kind):
+            raise ValueError(f"{found!r} stands where {name!r} must")
+        return found
+
+
+class _OtherVersion(ValueError):
     pass
+
+
+def _foreign(data):
+    """What an archive of another library or of NumPy is, with what to do; "" of others. Its end has the names."""
+    try:
+        names = zipfile.ZipFile(io.BytesIO(bytes(data[-MAX_NAMES:]))).namelist()
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return ""
+    folders = {part for name in names for part in name.split("/")}
+    if folders & {"data.pkl", "archive_format"}:  # of torch.save and torch.export.save
+        load = "torch.export.load" if "archive_format" in folders else "torch.load"
+        return f"a file of PyTorch: read it with {load}, and pass the module to fusedops.from_torch with an example"
+    if names and all(name.endswith(".npy") for name in names) and "header.npy" not in names:
+        return f"an archive of arrays ({', '.join(name[:-4] for name in names[:4])}): numpy.load reads it"
+    return ""
 
 
 def _encoded(value, arrays):
@@ -199,13 +265,11 @@ def _encoded(value, arrays):
 
 
 def _decoded(value, arrays):
-    if isinstance(value, dict):
-        return (
-            _graph(value["graph"], arrays)
-            if "graph" in value
-            else arrays(value["array"], *([value["as"]] if "as" in value else []))
-        )
-    return [_decoded(v, arrays) for v in value] if isinstance(value, list) else value
+    if not isinstance(value, _Table):
+        return [_decoded(v, arrays) for v in value] if isinstance(value, list) else value
+    if "graph" in value:
+        return _graph(value.of(_Table, "graph"), arrays)
+    return arrays(value.of(int, "array"), *([value.of(str, "as")] if "as" in value else []))
 
 
 def _numbers(array):
@@ -230,22 +294,39 @@ def _type_name(dtype):
 def _type(name):
     if name is None or name == "sequence":
         return name and np.dtype(object)
-    return _numbers(np.empty(0, _text(name))).dtype
+    try:
+        dtype = np.dtype(_text(name))
+    except TypeError:
+        raise ValueError(f"an array has dtype {name!r}") from None
+    return _numbers(np.empty(0, dtype)).dtype
 
 
 def _text(value):
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} stands where a name must")
+        raise ValueError(f"{value!r} stands where a name must")
     return value
 
 
+def _list(values):
+    if not isinstance(values, list):
+        raise ValueError(f"{values!r} stands where a list must")
+    return values
+
+
+def _tables(values):
+    if not all(isinstance(v, _Table) for v in _list(values)):
+        raise ValueError(f"{values!r} stands where tables must")
+    return values
+
+
 def _texts(values):
+    values = _list(values)
     return [_text(v) for v in values]
 
 
 def _value(described):
     shape = described["shape"]
-    if shape is not None and not all(isinstance(n, str) or type(n) is int and n >= 0 for n in shape):
+    if shape is not None and not all(isinstance(n, str) or type(n) is int and n >= 0 for n in _list(shape)):
         raise ValueError(f"an array has shape {shape}")
     name, stored = _text(described["name"]), _text(described.get("stored", ""))
     return Value(name, shape if shape is None else tuple(shape), _type(described["dtype"]), stored)
@@ -253,8 +334,11 @@ def _value(described):
 
 def _node(n, arrays):
     activation = _decoded(n["activation"], arrays)
-    activations.parse(activation)  # or an error
-    attrs = {_text(k): _decoded(v, arrays) for k, v in n["attrs"].items()}
+    try:
+        activations.parse(activation)
+    except TypeError as e:  # it is no name with numbers
+        raise ValueError(str(e)) from None
+    attrs = {_text(k): _decoded(v, arrays) for k, v in n.of(_Table, "attrs").items()}
     return Node(
         _text(n["op"]),
         _text(n["name"]),
@@ -268,12 +352,12 @@ def _node(n, arrays):
 
 
 def _graph(header, arrays):
-    constants = {name: _decoded(a, arrays) for name, a in header["constants"].items()}
+    constants = {name: _decoded(a, arrays) for name, a in header.of(_Table, "constants").items()}
     if not all(isinstance(a, np.ndarray) for a in constants.values()):
-        raise TypeError("a constant is no array")
-    inputs, outputs = ([_value(v) for v in header[k]] for k in ("inputs", "outputs"))
+        raise ValueError("a constant is no array")
+    inputs, outputs = ([_value(v) for v in _tables(header[k])] for k in ("inputs", "outputs"))
     nodes, known = [], {"", *constants, *(v.name for v in inputs)}
-    for node in (_node(n, arrays) for n in header["nodes"]):
+    for node in (_node(n, arrays) for n in _tables(header["nodes"])):
         if node.op not in OPERATORS or not node.outputs or not known.issuperset(node.reads()):
             raise ValueError(f"node {node.name!r} ({node.op}) is unknown, makes nothing or reads what nothing makes")
         known.update(node.outputs)
@@ -290,7 +374,7 @@ def _graph(header, arrays):
         inputs,
         outputs,
         results,
-        header["opset"],
+        header.of(int, "opset"),
         captures=captures,
         states=_states(header, arrays, inputs, results),
     )
@@ -298,7 +382,7 @@ def _graph(header, arrays):
 
 def _states(header, arrays, inputs, results):
     """What the last inputs hold at first that a network keeps."""
-    states = [_decoded(a, arrays) for a in header.get("states", [])]
+    states = [_decoded(a, arrays) for a in _list(header.get("states", []))]
     kept = inputs[len(inputs) - len(states) :]
     if len(states) > min(len(inputs), len(results)) or any(
         not isinstance(a, np.ndarray) or (a.shape, a.dtype) != (v.shape, v.dtype)
@@ -309,12 +393,13 @@ def _states(header, arrays, inputs, results):
 
 
 def _metadata(header):
-    given = header.get("metadata", {})
+    given = header.of(_Table, "metadata") if "metadata" in header else {}
     kinds = {f.name: int if f.name == "version" else dict if f.name == "custom" else str for f in _SAID}
-    if any(type(value) is not kinds[name] for name, value in given.items()):
+    if any(name not in kinds or not isinstance(value, kinds[name]) for name, value in given.items()):
         raise ValueError(f"it says of itself {given!r}")
     _texts([*given.get("custom", {}).values()])
-    return Metadata(**given)
+    said: dict[str, Any] = {name: dict(value) if name == "custom" else value for name, value in given.items()}
+    return Metadata(**said)
 
 
 def _precision(header):
@@ -324,26 +409,58 @@ def _precision(header):
     return precision
 
 
+def _seed(header):
+    try:
+        return checked_seed(header.get("seed"))
+    except TypeError as e:
+        raise ValueError(str(e)) from None
+
+
 def _source(header, graph, arrays, options):
     """(the graph as it was read, whose defaults those of `graph` are, the options of its passes)."""
-    source, (fold, fuse, disabled) = _graph(header["source"], arrays), header["options"]
-    source.defaults = graph.defaults = [_value(v) for v in header["source"]["defaults"]]
+    given, options_ = header.of(_Table, "source"), _list(header["options"])
+    source = _graph(given, arrays)
+    fold, fuse, disabled = options_ if len(options_) == 3 else (True, True, None)
+    source.defaults = graph.defaults = [_value(v) for v in _tables(given["defaults"])]
     if not source.constants.keys() >= {v.name for v in source.defaults}:
         raise ValueError("an input has no default")
     return source, options._replace(fold=bool(fold), fuse=bool(fuse), disabled=frozenset(_texts(disabled)))
 
 
 def _report(header):
-    kinds: dict[str, Callable] = {"Fusion": Fusion, "Refusal": Refusal, "Quantized": _quantized}
-    return [kinds[kind](*(tuple(v) if isinstance(v, list) else v for v in fields)) for kind, fields in header["report"]]
+    return [_part_of_report(each) for each in _list(header["report"])]
 
 
-def _quantized(calibration, layers, outputs, ns, float_ns, other_ns=None):
-    return Quantized(
-        calibration,
-        tuple(QuantizedLayer(*row) for row in layers),
-        tuple(QuantizedOutput(*row) for row in outputs),
-        ns,
-        float_ns,
-        other_ns,
+def _part_of_report(each):
+    kinds = {kind.__name__: kind for kind in (Fusion, Refusal, Quantized)}
+    name, fields = each if isinstance(each, list) and len(each) == 2 else (None, None)
+    if not isinstance(name, str) or name not in kinds:
+        raise ValueError(f"its report has {each!r}")
+    made = _record(kinds[name], fields)
+    if not isinstance(made, Quantized):
+        return made
+    layers, outputs = (
+        tuple(_record(kind, row) for row in _list(_list(fields)[i]))
+        for i, kind in ((1, QuantizedLayer), (2, QuantizedOutput))
     )
+    return made._replace(layers=layers, outputs=outputs)
+
+
+def _record(kind, values):
+    """A part of the report from its fields, of which those with a default may be left out."""
+    most = len(kind._fields)
+    if not most - len(kind._field_defaults) <= len(_list(values)) <= most:
+        raise ValueError(f"a {kind.__name__} of its report has {len(values)} fields of {most}")
+    for name, value in zip(kind._fields, values, strict=False):
+        if not _fits(kind.__annotations__[name], value):
+            raise ValueError(f"{value!r} stands in its report where {name!r} must")
+    return kind(*(tuple(v) if isinstance(v, list) else v for v in values))
+
+
+def _fits(kind, value):
+    """Whether a value of the header is one of this kind; a tuple is a list of names."""
+    if kind is tuple:
+        return isinstance(value, list) and all(isinstance(v, str) for v in value)
+    if kind in (str, int, float):
+        return isinstance(value, str if kind is str else (int, float))
+    return value is None or isinstance(value, (int, float, list))

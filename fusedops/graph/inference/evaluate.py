@@ -1,11 +1,18 @@
 """Nodes in plain NumPy: the tool of constant folding, and what computes operators without a kernel."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from ..._internal.lazy import LazyModule
 from ..ir.errors import BadNode, NoSymbolic
 from ..operators.activation import activate
-from ..operators.qlinear import quantized, real, rounded
 from ..operators.registry import OPERATORS
+
+if TYPE_CHECKING:
+    from ..operators import qlinear
+else:
+    qlinear = LazyModule("..operators.qlinear", __package__)
 
 
 def evaluate(node, inputs, residual=None, graphs=None):
@@ -33,11 +40,19 @@ def _evaluated(node, inputs, residual, graphs):
         raise ValueError(f"{node.op} {node.name!r} cannot be computed: {e}") from e
     results = list(results) if isinstance(results, (tuple, list)) else [results]
     if residual is not None:
-        results[0] = rounded(node, "product", results[0]) + real(node, "residual_q", residual)
+        results[0] = _with_residual(node, results[0], residual)
     if node.activation is not None:
         results[0] = activate(results[0], node.activation, -1 if "Linear" in node.op else 1)
-    results[0] = quantized(node, results[0])
+    if node.attrs.get("y_q") is not None:
+        results[0] = qlinear.quantized(node, results[0])
     return results
+
+
+def _with_residual(node, y, residual):
+    """The sum of a result and a residual, each of which int8 may hold."""
+    if node.attrs.get("product_q") is not None or node.attrs.get("residual_q") is not None:
+        y, residual = qlinear.rounded(node, "product", y), qlinear.real(node, "residual_q", residual)
+    return y + residual
 
 
 class Interpreter:

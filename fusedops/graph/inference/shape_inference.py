@@ -15,6 +15,8 @@ from .evaluate import Interpreter, evaluate
 
 MAX_COUNTS = 64  # integers of a value that shapes follow from
 
+_OBJECT = np.dtype(object)
+
 MAX_VALUES = 64  # of an input whose values a plan is made for
 
 
@@ -68,16 +70,19 @@ def infer(graph, shapes, values=(), strict=True, earlier=()):
 
 def infer_from(graph, inputs, strict=True, earlier=()):
     """As infer, from what is known of the inputs."""
-    known = {name: constant(a) for name, a in graph.constants.items()} | inputs
+    known = {name: constant(a) for name, a in graph.constants.items()}
+    known.update(inputs)
     for node in graph.nodes:
-        results = [v for v in node.outputs if v]
-        if node.output in earlier and all(v in earlier for v in results):
-            known |= {v: earlier[v] for v in results}
-            continue
+        if node.outputs[0] in earlier:
+            results = [v for v in node.outputs if v]
+            if all(v in earlier for v in results):
+                known.update({v: earlier[v] for v in results})
+                continue
         if not strict and not all(map(known.__contains__, node.reads())):
             continue
         try:
-            known |= infer_node(node, [known[v] if v else None for v in node.inputs], known.get(node.residual))
+            given = [known[v] if v else None for v in node.inputs]
+            known.update(infer_node(node, given, known[node.residual] if node.residual else None))
         except DataDependentShape as e:
             if strict:
                 e.node, e.known = node, known
@@ -104,13 +109,16 @@ def infer_node(node, inputs, residual=None):
     check_inputs(node)
     if rules.shape_only:
         return {node.output: constant(record.evaluate(node, *inputs))}
-    if any(x is not None and x.dtype == object for x in inputs):
-        raise DataDependentShape("it takes a sequence, whose length only a call knows")
+    constants = not rules.random and (residual is None or residual.data is not None)
+    for x in inputs:
+        if x is not None:
+            if x.dtype is _OBJECT:
+                raise DataDependentShape("it takes a sequence, whose length only a call knows")
+            constants = constants and x.data is not None
     if rules.infer is not None:
         found = rules.infer(*([SubgraphInference()] * record.subgraphs), node, *inputs)
         return {v: k for v, k in zip(node.outputs, found, strict=False) if v}
     found = _shapes_and_types(node, rules, inputs, residual)
-    constants = not rules.random and all(x is None or x.data is not None for x in (*inputs, residual))
     if constants or rules.may_grow:
         check_memory(found.values())
     return _computed(node, inputs, residual and residual.data, found) if constants else found

@@ -1,13 +1,19 @@
 """What was fused, what was not and why, and what it saves, as tables."""
 
 import re
-import shutil
-import textwrap
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..._internal.lazy import LazyModule
 from .graph import Node
 
+if TYPE_CHECKING:
+    import shutil
+    import textwrap
+else:
+    shutil, textwrap = LazyModule("shutil"), LazyModule("textwrap")
+
 WIDTH = 120  # of tables that go to no terminal
+_MANY = 3  # layers of one kind that a table has one by one
 LEAST = 12  # letters to which a column may shrink
 
 
@@ -46,7 +52,8 @@ class QuantizedLayer(NamedTuple):
     """A layer of a network that was quantized. `bits`: 8 or 4, or 32 where it stayed float32 and 16 where bfloat16, and
     `reason` why; `snr`: the signal to noise of its products in int8, in decibels, None where that was not measured;
     `ns` and `float_ns`: the nanoseconds that it is predicted to take in int8 and in the faster of float32 and, where
-    the network's precision allows it, bfloat16; only the ratio counts."""
+    the network's precision allows it, bfloat16; only the ratio counts. `us` and `float_us`: the microseconds that it
+    was measured to take, with what runs in one step with it, None where it was not."""
 
     node: str
     op: str
@@ -55,6 +62,13 @@ class QuantizedLayer(NamedTuple):
     ns: float | None
     float_ns: float | None
     reason: str
+    us: float | None = None
+    float_us: float | None = None
+
+    @property
+    def measured_gain(self) -> float | None:
+        """How many times as fast it is in int8, as measured."""
+        return self.float_us / self.us if self.us and self.float_us else None
 
     @property
     def gain(self) -> float | None:
@@ -72,7 +86,8 @@ class QuantizedOutput(NamedTuple):
 class Quantized(NamedTuple):
     """What ``model.quantize`` did; ``str()`` is a table. `ns` and `float_ns` are predicted for the network's layers and
     for conversions between them, as it is and with all of them in float32; `other_ns` for all other nodes, None where
-    an earlier version made it."""
+    an earlier version made it. `ms` and `float_ms` were measured for a call on the first sample, as it is and without
+    int8, None where that was not measured or nothing is in int8."""
 
     calibration: str
     layers: tuple[QuantizedLayer, ...]
@@ -80,6 +95,13 @@ class Quantized(NamedTuple):
     ns: float
     float_ns: float
     other_ns: float | None = None
+    ms: float | None = None
+    float_ms: float | None = None
+
+    @property
+    def measured_gain(self) -> float | None:
+        """How many times as fast the whole network is, as measured."""
+        return self.float_ms / self.ms if self.ms and self.float_ms else None
 
     @property
     def gain(self) -> float:
@@ -101,8 +123,8 @@ class Quantized(NamedTuple):
         return (self.float_ns + self.other_ns) / ns if ns else 1.0
 
     def as_dict(self) -> dict[str, Any]:
-        layers = [layer._asdict() | {"gain": layer.gain} for layer in self.layers]
-        gains = {name: getattr(self, name) for name in ("gain", "changed_gain", "network_gain")}
+        layers = [layer._asdict() | {g: getattr(layer, g) for g in ("gain", "measured_gain")} for layer in self.layers]
+        gains = {name: getattr(self, name) for name in ("gain", "changed_gain", "network_gain", "measured_gain")}
         return self._asdict() | gains | {"layers": layers, "outputs": [o._asdict() for o in self.outputs]}
 
     def __repr__(self):
@@ -119,31 +141,54 @@ class Quantized(NamedTuple):
     def __str__(self):
         network = "" if self.network_gain is None else f", the whole network {self.network_gain:.2f} times"
         before = "without it" if any(layer.bits == 16 for layer in self.layers) else "in float32"
+        found = ""
+        if self.measured_gain is not None:
+            found = f"; measured {self.measured_gain:.2f} times ({self.ms:.3g} ms, {self.float_ms:.3g} {before})"
         head = (
-            f"{self._count}, predicted {self.changed_gain:.2f} times as fast as {before}{network}; ranges by "
+            f"{self._count}, predicted {self.changed_gain:.2f} times as fast as {before}{network}{found}; ranges by "
             f"{self.calibration}"
             if self.float_ns
             else f"{self._count}; weights by {self.calibration}"
         )
-        rows = [
-            (
-                layer.node,
-                layer.op,
-                {32: "float32", 16: "bfloat16"}.get(layer.bits, f"int{layer.bits}"),
-                _number(layer.snr, ".1f"),
-                _number(layer.gain, ".2f"),
-                layer.reason,
-            )
-            for layer in self.layers
-        ]
+        rows = [row for group in _alike(self.layers) for row in _shown(group)]
+        titles: tuple[str, ...] = "node", "operator", "in", "dB", "gain", "measured", "because"
+        if all(layer.measured_gain is None for layer in self.layers):
+            titles, rows = (*titles[:5], titles[6]), [(*row[:5], row[6]) for row in rows]
         moved = [f"{o.output}: {o.snr:.1f} dB of signal to noise, over all samples" for o in self.outputs]
         lines = [
             head,
-            *table(("node", "operator", "in", "dB", "gain", "because"), rows),
+            *table(titles, rows),
             *([""] if moved else []),
             *moved,
         ]
         return "\n".join(lines)
+
+
+def _alike(layers):
+    """Layers that stay as they are for one reason and were not measured, together; the others one by one."""
+    groups: dict[Any, list[QuantizedLayer]] = {}
+    for layer in layers:
+        plain = layer.bits == 32 and layer.snr is None and layer.gain is None and layer.us is None
+        groups.setdefault((layer.op, layer.reason) if plain else layer.node, []).append(layer)
+    return groups.values()
+
+
+def _shown(layers):
+    """The rows of layers that are alike: one for many."""
+    if len(layers) > _MANY:
+        layers = [layers[0]._replace(node=f"{len(layers)} layers, {layers[0].node} to {layers[-1].node}")]
+    return [
+        (
+            layer.node,
+            layer.op,
+            {32: "float32", 16: "bfloat16"}.get(layer.bits, f"int{layer.bits}"),
+            _number(layer.snr, ".1f"),
+            _number(layer.gain, ".2f"),
+            _number(layer.measured_gain, ".2f"),
+            layer.reason,
+        )
+        for layer in layers
+    ]
 
 
 def _number(value, form):

@@ -45,6 +45,11 @@ class GraphBuilder:
         shape = next((v.shape for v in self.graph.inputs if v.name == value), None)
         return None if shape is None else tuple(n if isinstance(n, int) else None for n in shape)
 
+    def axes(self, value):
+        """How many axes a constant or an input of the network has; None where that is not known."""
+        shape = GraphBuilder.shape(self, value)  # readers may have another method of that name
+        return None if shape is None else len(shape)
+
     def constant_like(self, node, name, number):
         """A constant of the type that the node's first input has."""
         return self.constant(f"{node.name}.{name}", number, self.dtype(node.inputs[0]) or np.float32)
@@ -61,7 +66,8 @@ class GraphBuilder:
 
     def add(self, node: Node):
         self.graph.nodes.append(node)
-        self.makers |= dict.fromkeys(node.outputs, node)
+        for v in node.outputs:
+            self.makers[v] = node
 
     def known(self, node, i):
         """The i-th input of the node where constants alone make it, else None."""

@@ -9,6 +9,7 @@ import numpy as np
 from .graph import Graph, Node, TensorInfo, unique
 
 MAX_ITERATIONS = 10_000_000  # of a loop: one that goes on is taken to have no end
+FIRST_ROUND = {"round": np.array(0, np.int64), "goes on": np.array(True)}  # what the body of a Loop takes first
 MAX_FOLDED_ITERATIONS = 1000  # rounds of a loop that is computed while planning
 
 
@@ -65,29 +66,92 @@ def take_constants(graph, node):
     drop_unused(node)
 
 
+_ROUNDS = {"Loop": (2, 1), "Scan": (0, 0)}  # where carried values begin in what a body takes and gives
+
+
+def unchanged(node):
+    """The carried values of a Loop or Scan that its body returns as it took them, by their numbers."""
+    if node.op not in _ROUNDS:
+        return []
+    body, (first_in, first_out) = node.attrs["body"], _ROUNDS[node.op]
+    count = len(own_inputs(node, node.inputs)) - first_in - node.attrs.get("num_scan_inputs", 0)
+    same = {n.output: n.inputs[0] for n in body.nodes if n.op == "Identity"}
+    found = []
+    for i in range(count):
+        result = body.results[first_out + i]
+        while result in same:
+            result = same[result]
+        if result == body.inputs[first_in + i].name:
+            found.append(i)
+    return found
+
+
+def take_unchanged(node, numbers):
+    """Lets the body of a Loop or Scan take these carried values from outside; returns {the result of each: the value}."""
+    body, (first_in, first_out) = node.attrs["body"], _ROUNDS[node.op]
+    renamed = {}
+    for i in reversed(numbers):
+        body.inputs.append(body.inputs.pop(first_in + i))
+        node.inputs.append(node.inputs.pop(first_in + i))
+        body.captures += 1
+        del body.results[first_out + i], body.outputs[first_out + i]
+        if i < len(node.outputs):
+            renamed[node.outputs.pop(i)] = node.inputs[-1]
+    renamed.pop("", None)
+    return renamed
+
+
 def inlined(graph, decided):
-    """The graph with the branch in the place of each `If` in `decided`, a dict from its node to the attribute of the
-    branch."""
-    nodes, names = graph.node_names(), graph.value_names()
-    constants, found = dict(graph.constants), []
+    """The graph with a graph of each node in `decided` in the place of it, a dict from the node to the attribute: a
+    branch of an If, or the one round of a Loop."""
+    made = _Inlining(graph)
     for node in graph.nodes:
-        if node not in decided:
-            found.append(node)
-            continue
-        inner, outside = node.attrs[decided[node]], captured(node, decided[node], node.inputs)
-        scope = {"": ""} | dict(zip((v.name for v in inner.inputs), outside, strict=True))
-        for name, a in inner.constants.items():
-            scope[name] = unique(name, names)
-            constants[scope[name]] = a
-        for n in inner.nodes:
-            scope |= {v: unique(v, names) for v in n.outputs if v}
-            found.append(_renamed(n, unique(n.name, nodes), scope))
-        for v, result in zip(node.outputs, inner.results, strict=False):
-            if v:
-                found.append(Node("Identity", unique(f"{node.name}.{v}", nodes), [scope[result]], [v]))
+        if node in decided:
+            made.put(node, decided[node])
+        else:
+            made.found.append(node)
     return Graph(
-        found, constants, graph.inputs, graph.outputs, graph.results, graph.opset, graph.defaults, graph.captures
+        made.found,
+        made.constants,
+        graph.inputs,
+        graph.outputs,
+        graph.results,
+        graph.opset,
+        graph.defaults,
+        graph.captures,
     )
+
+
+class _Inlining:
+    """A graph as it grows by those inside its nodes."""
+
+    def __init__(self, graph):
+        self.nodes, self.names = graph.node_names(), graph.value_names()
+        self.constants, self.found = dict(graph.constants), []
+
+    def put(self, node, key):
+        """Adds the nodes of a graph in the place of its node."""
+        inner, given, carried = node.attrs[key], captured(node, key, node.inputs), len(node.outputs)
+        if node.op == "Loop":
+            own = own_inputs(node, node.inputs)[2:]
+            first, carried = [self._constant(f"{node.name}.{n}", a) for n, a in FIRST_ROUND.items()], len(own)
+            given = [*first, *own, *given]
+        scope = {"": ""} | dict(zip((v.name for v in inner.inputs), given, strict=True))
+        scope |= {name: self._constant(name, a) for name, a in inner.constants.items()}
+        for n in inner.nodes:
+            scope |= {v: unique(v, self.names) for v in n.outputs if v}
+            self.found.append(_renamed(n, unique(n.name, self.nodes), scope))
+        results = inner.results[node.op == "Loop" :]
+        for i, (v, result) in enumerate(zip(node.outputs, results, strict=False)):
+            if v:
+                axes = [] if i < carried else [self._constant(f"{node.name}.axes", np.zeros(1, np.int64))]
+                op, name = "Unsqueeze" if axes else "Identity", unique(f"{node.name}.{v}", self.nodes)
+                self.found.append(Node(op, name, [scope[result], *axes], [v]))
+
+    def _constant(self, name, a):
+        name = unique(name, self.names)
+        self.constants[name] = a
+        return name
 
 
 def _renamed(node, name, scope):
@@ -98,9 +162,10 @@ def _renamed(node, name, scope):
 
 def branch_of(node, condition):
     """The attribute of the branch that a condition, an array of one element, takes."""
-    if np.size(condition) != 1:
-        raise ValueError(f"its condition has shape {np.shape(condition)}, but must have one element")
-    return "then_branch" if bool(np.reshape(condition, ())) else "else_branch"
+    condition = np.asarray(condition)
+    if condition.size != 1:
+        raise ValueError(f"its condition has shape {condition.shape}, but must have one element")
+    return "then_branch" if condition.item() else "else_branch"
 
 
 def decisions(graph, known):

@@ -278,7 +278,8 @@ def concrete(x, values=None):
     if isinstance(x, Deferred):
         return x.now(values)
     if isinstance(x, tuple):
-        return tuple(concrete(item, values) for item in x)
+        plain = all(item.__class__ in _CLOSED for item in x)
+        return x if plain and x.__class__ is tuple else tuple([concrete(item, values) for item in x])
     if isinstance(x, list):
         return [concrete(item, values) for item in x]
     if isinstance(x, np.ndarray) and x.dtype == object:

@@ -104,10 +104,14 @@ def _read_selu(r: GraphBuilder, node):
     """gamma elu(x)."""
     y = r.fresh(f"{node.name}.elu")
     gamma = r.constant(f"{node.name}.gamma", node.attrs.get("gamma", 1.0507009873554805), np.float32)
-    r.add(
-        Node("Activation", node.name, node.inputs, [y], activation=("elu", node.attrs.get("alpha", 1.6732632423543772)))
-    )
+    alpha = node.attrs.get("alpha", _as_attribute(1.6732632423543772))
+    r.add(Node("Activation", node.name, node.inputs, [y], activation=("elu", alpha)))
     r.add(Node("Mul", f"{node.name}.mul", [y, gamma], node.outputs))
+
+
+def _as_attribute(number):
+    """A default as attributes of files have it, which are float32 also where elements are float64."""
+    return float(np.float32(number))
 
 
 def _as(form):
@@ -126,7 +130,7 @@ RECORDS = {
     "Elu": _as(lambda a: ("elu", a.get("alpha", 1.0))),
     "Gelu": _as(_gelu_form),
     "HardSigmoid": Rewrite(_read_hard_sigmoid, ("Mul", "Add", "Activation")),
-    "LeakyRelu": _as(lambda a: ("leaky_relu", a.get("alpha", 0.01))),
+    "LeakyRelu": _as(lambda a: ("leaky_relu", a.get("alpha", _as_attribute(0.01)))),
     "Relu": _as(lambda a: "relu"),
     "Selu": Rewrite(_read_selu, ("Activation", "Mul")),
     **{form.onnx: _as(lambda a, name=name: name) for name, form in activations.FORMS.items() if form.onnx is not None},

@@ -126,9 +126,10 @@ def _loop_parts(node, inputs):
 
 
 def _scalar(a, what):
-    if np.size(a) != 1:
-        raise ValueError(f"its {what} has shape {np.shape(a)}, but must have one element")
-    return np.reshape(a, ()).item()
+    a = np.asarray(a)
+    if a.size != 1:
+        raise ValueError(f"its {what} has shape {a.shape}, but must have one element")
+    return a.item()
 
 
 def _goes_on(body):

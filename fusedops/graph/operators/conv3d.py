@@ -6,14 +6,10 @@ import numpy as np
 from ... import _core
 from ...activations import parse
 from ...layers import Conv2d
+from ...layers.conv3d import by_taps, depth_range, kernels, merges
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import channels_last, part
 from . import conv_geometry
-
-
-def _merges(x):
-    """Whether the batch and the depth are one axis."""
-    return x.shape[0] == 1 or x.strides[0] == x.shape[2] * x.strides[2]
 
 
 def depth_slices(x, image=None):
@@ -50,15 +46,10 @@ def _depth(x, begin, count, step):
     return part(x, [every, every, slice(begin, begin + (count - 1) * step + 1, step), every, every])
 
 
-def _range(size, step, out, offset):
-    """(lo, hi): for which i below `out` the place i * step + offset is one of `size`."""
-    return max(0, -(offset // step)), min(out, (size - 1 - offset) // step + 1)
-
-
 def _two_axes(*volumes):
     """The tensors of three spatial axes, or None, as those of two: once for all of a batch, or for each of its
     images."""
-    images = [None] if all(map(_merges, filter(None, volumes))) else range(volumes[0].shape[0])
+    images = [None] if all(map(merges, filter(None, volumes))) else range(volumes[0].shape[0])
     return [[t if t is None else depth_slices(t, image) for t in volumes] for image in images]
 
 
@@ -70,13 +61,13 @@ def lower_conv(p: LoweringContext, node, w, b):
         return False
     x, y = volume(p, node, node.inputs[0]), p.result(node.output, image=True, direct=False)
     residual = volume(p, node, node.residual) if node.residual else None
-    lower = _depthwise if w.shape[1] == 1 and node.attrs.get("group", 1) > 1 else _dense
+    lower = _depthwise if by_taps(w, node.attrs.get("group", 1)) else _dense
     lower(p, node, w, b, x, y, residual, strides, dilations, pads)
     return True
 
 
-def _convolve(p, node, key, w, b, activation, x, y, residual, strides, dilations, pads):
-    exact = node.output in p.logits
+def _convolve(p, node, key, kernel, x, y, residual, strides, dilations, pads):
+    (w, b, activation), exact = kernel, node.output in p.logits
     layer = p.layer(
         key,
         lambda: Conv2d(
@@ -95,13 +86,13 @@ def _convolve(p, node, key, w, b, activation, x, y, residual, strides, dilations
 
 
 def _dense(p, node, w, b, x, y, residual, strides, dilations, pads):
-    (outputs, few, taps), groups = w.shape[:3], node.attrs.get("group", 1)
+    (few, taps), groups = w.shape[1:3], node.attrs.get("group", 1)
     n, _, d, *size = x.shape
     if (taps, strides[0], pads[0]) != (1, 1, (0, 0)):
         depth = y.shape[2]
         shape = n, groups * taps * few, depth, *size
         gathered = p.new(shape, channels_last(shape))
-        ranges = [_range(d, strides[0], depth, tap * dilations[0] - pads[0][0]) for tap in range(taps)]
+        ranges = [depth_range(d, strides[0], depth, tap * dilations[0] - pads[0][0]) for tap in range(taps)]
         if any(lo > 0 or hi < depth for lo, hi in ranges):
             p.add("fill", node, y=gathered, value=0, size=4)
         for tap, (lo, hi) in enumerate(ranges):
@@ -119,12 +110,12 @@ def _dense(p, node, w, b, x, y, residual, strides, dilations, pads):
                     ),
                 )
         x = gathered
-    w = w.swapaxes(1, 2).reshape(outputs, taps * few, *w.shape[3:])
-    _convolve(p, node, node.name, w, b, node.activation, x, y, residual, strides, dilations, pads)
+    (kernel,) = kernels(w, b, node.activation, groups)
+    _convolve(p, node, node.name, kernel, x, y, residual, strides, dilations, pads)
 
 
 def _depthwise(p, node, w, b, x, y, residual, strides, dilations, pads):
-    taps, depth, (front, back) = w.shape[2], y.shape[2], pads[0]
+    depth, (front, back) = y.shape[2], pads[0]
     if front or back:
         n, c, d, *size = x.shape
         shape = n, c, d + front + back, *size
@@ -132,23 +123,9 @@ def _depthwise(p, node, w, b, x, y, residual, strides, dilations, pads):
         p.add("fill", node, y=padded, value=0, size=4)
         p.copy(node, x, _depth(padded, front, d, 1))
         x = padded
-    for tap in range(taps):
-        last = tap == taps - 1
+    for tap, kernel in enumerate(kernels(w, b, node.activation, node.attrs.get("group", 1))):
         images = _depth(x, tap * dilations[0], depth, strides[0])
-        _convolve(
-            p,
-            node,
-            (node.name, tap),
-            np.ascontiguousarray(w[:, :, tap]),
-            b if last else None,
-            node.activation if last else None,
-            images,
-            y,
-            y if tap else residual,
-            strides,
-            dilations,
-            pads,
-        )
+        _convolve(p, node, (node.name, tap), kernel, images, y, y if tap else residual, strides, dilations, pads)
 
 
 def lower_conv_transpose(p: LoweringContext, node, w, b):
@@ -166,7 +143,7 @@ def lower_conv_transpose(p: LoweringContext, node, w, b):
     bias, activation = (b, p.activation(node, y.shape[1])) if alone else (None, parse(None))
     for tap in range(taps):
         offset = tap * dilations[0] - begins[0]
-        lo, hi = _range(depth, strides[0], d, offset)
+        lo, hi = depth_range(depth, strides[0], d, offset)
         layer = p.layer(
             (node.name, tap),
             lambda w=w[:, :, tap]: _core.ConvTranspose2dPlan(

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ... import bfloat16
+from ..._internal import bfloat16
 from ...activations import erf
-from ..ir.dtypes import BY_ONNX, CASTS, PROGRAM, from_onnx
+from ..ir.dtypes import BY_ONNX, CASTS, PROGRAM, from_onnx, to_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import is_symbolic
@@ -184,11 +184,13 @@ def _read_mean(r: GraphBuilder, node):
 
 
 def _read_clip(r: GraphBuilder, node):
-    """Bounds that are constant make an activation; others stay an operator. Without bounds nothing is clipped."""
-    if not any(node.inputs[1:]) and not {"min", "max"} & node.attrs.keys():
-        return r.add(Node("Identity", node.name, node.inputs[:1], node.outputs))
+    """Bounds that are constant make an activation; others stay an operator. Without bounds nothing is clipped, but
+    before opset 11 these are the largest numbers by default, which infinities become."""
+    most = float(np.finfo(np.float32).max)
     if r.opset < 11:
-        lo, hi = node.attrs.get("min", -np.inf), node.attrs.get("max", np.inf)
+        lo, hi = node.attrs.get("min", -most), node.attrs.get("max", most)
+    elif not any(node.inputs[1:]):
+        return r.add(Node("Identity", node.name, node.inputs[:1], node.outputs))
     else:
         bounds = [r.known(node, i) for i in (1, 2)]
         floats = all(b is None or b.dtype == np.float32 and b.size == 1 for b in bounds)
@@ -200,6 +202,26 @@ def _read_clip(r: GraphBuilder, node):
         bounds = [r.constant(f"{node.name}.bound", b, np.float32) for b in (lo, hi)]
         return r.add(Node("Clip", node.name, [node.inputs[0], *bounds], node.outputs))
     r.add(Node("Activation", node.name, node.inputs[:1], node.outputs, activation=("clip", float(lo), float(hi))))
+
+
+def _read_shrink(r: GraphBuilder, node):
+    """x + bias below -lambd, x - bias above lambd, else 0. Integers are floats meanwhile, which have a -lambd."""
+    x, dtype, bias, bound = (
+        node.inputs[0],
+        r.dtype(node.inputs[0]),
+        *(node.attrs.get(name, default) for name, default in (("bias", 0.0), ("lambd", 0.5))),
+    )
+    whole = dtype is not None and dtype.kind in "iu"
+    x = r.node("Cast", node, x, to=to_onnx(np.float64)) if whole else x
+    zero, by, low, high = (
+        r.constant(f"{node.name}.{name}", n, r.dtype(x) or np.float32)
+        for name, n in (("zero", 0), ("bias", bias), ("low", -bound), ("high", bound))
+    )
+    y = r.node("Where", node, r.node("Greater", node, x, high), r.node("Sub", node, x, by), zero)
+    below, more = r.node("Less", node, x, low), r.node("Add", node, x, by)
+    y = r.node("Where", node, below, more, y, result=None if whole else node.output)
+    if whole:  # what leaves a type comes back at its other end
+        r.node("Cast", node, r.node("Cast", node, y, to=to_onnx(np.int64)), to=to_onnx(dtype), result=node.output)
 
 
 def _read_prelu(r: GraphBuilder, node):
@@ -359,6 +381,7 @@ RECORDS = {
     "Pow": _binary("pow", _power, traits=_FORMULA, note="of float32, the exponents of any type"),
     "Reciprocal": _unary("reciprocal", np.reciprocal),
     "Round": _mapped(np.rint, "round"),
+    "Shrink": Rewrite(_read_shrink, ("Less", "Where")),
     "Sign": _mapped(np.sign, "sign"),
     "Sin": _numpy(np.sin),
     "Sinh": _numpy(np.sinh),

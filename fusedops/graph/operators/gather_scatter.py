@@ -5,13 +5,14 @@ import math
 import numpy as np
 
 from ... import _core
-from ...mapped import is_odd
+from ..._internal.mmap_arrays import is_odd
 from ..ir.dtypes import ANY, PROGRAM, from_onnx
+from ..ir.errors import BadNode
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import Deferred, as_dim, deferred, guard, is_symbolic
 from ..steps.lowering import LoweringContext
-from ..steps.tensor import along, broadcast, part
+from ..steps.tensor import along, broadcast, part, row_major
 from . import ranges
 from .schema import Inference, Kernel, NumPyOnly, Operator, Rewrite, always, axes_of, axis_of, same_shape, values
 
@@ -218,6 +219,8 @@ def _reverse_shape(node, x, lengths):
 def _gather_shape(node, x, i):
     axis = axis_of(node, len(x.shape))
     size = x.shape[axis]
+    if i.dtype is not None and i.dtype.kind not in "iu":
+        raise BadNode(f"its indices are of {i.dtype}, which counts nothing")
     if size == 0 and 0 not in i.shape:
         raise ValueError("there are indices into an axis of 0")
     known = i.data is not None and not isinstance(i.data, Deferred)  # else a call sees to it
@@ -303,10 +306,43 @@ def _lower_gather_nd(p: LoweringContext, node):
     """Rows of one index each are places along the first axis; indices that count along axes take all that is there."""
     if not node.attrs.get("batch_dims", 0) and ranges.lower_grid(p, node):
         return True
-    i = _places(p, node)
-    if node.attrs.get("batch_dims", 0) or i.shape[-1] != 1:
+    i, x, batch = _places(p, node), p.at(node.inputs[0]), node.attrs.get("batch_dims", 0)
+    depth = i.shape[-1]
+    if not isinstance(depth, int) or not depth or x.dtype not in PROGRAM:
         return False
-    return gather(p, node, p.at(node.inputs[0]), i._replace(shape=i.shape[:-1], strides=i.strides[:-1]), 0)
+    if not batch and depth == 1:
+        return gather(p, node, x, i._replace(shape=i.shape[:-1], strides=i.strides[:-1]), 0)
+    count = math.prod(x.shape[: batch + depth])
+    rows = p.reshape(node, x, (count, *x.shape[batch + depth :]))
+    return gather(p, node, rows, _flat_places(p, node, x.shape[: batch + depth], i, batch), 0)
+
+
+def _flat_places(p: LoweringContext, node, shape, i, batch):
+    """The numbers of the parts that rows of indices name, behind the axes of a batch, among all: tables give each index
+    its distance, and refuse what is outside."""
+    steps, wide, whole = row_major(shape), np.dtype(np.int64), i.shape[:-1]
+    total = None
+    for k in range(i.shape[-1]):
+        one = i._replace(shape=whole, strides=i.strides[:-1], offset=i.offset + k * i.strides[-1] * wide.itemsize)
+        n, at = shape[batch + k], p.new(whole, dtype=wide)
+        table = p.constant(deferred(_distances, steps[batch + k], n), (n,), wide)
+        p.add("gather", node, x=table, indices=p.dense(node, one, at.strides), y=at, along=0, to=wide)
+        total = at if total is None else _sum(p, node, total, at)
+    if batch:
+        each = *shape[:batch], *[1] * (len(whole) - batch)
+        total = _sum(p, node, total, p.constant(deferred(_distances, steps[batch - 1], *each), each, wide))
+    return total
+
+
+def _distances(step, *shape):
+    """How far the parts of an array are from the first, where one is a step from the next."""
+    return np.arange(math.prod(shape), dtype=np.int64).reshape(shape) * step
+
+
+def _sum(p: LoweringContext, node, a, b):
+    y = p.new(a.shape, dtype=a.dtype)
+    p.map(node, "add", y, a, b)
+    return y
 
 
 def _counted(n, dtype):
@@ -404,7 +440,7 @@ RECORDS = {
     "GatherND": Operator(
         _gather_nd,
         Inference(_gather_nd_shape),
-        Kernel(_lower_gather_nd, "of one index each, or of ranges along axes", dtypes=PROGRAM),
+        Kernel(_lower_gather_nd, dtypes=PROGRAM),
     ),
     "NonZero": Operator(
         _nonzero, Inference(_found_shapes(_nonzero), dtype=always(np.int64), shape_inputs=(0,)), NumPyOnly(_OWN)

@@ -1,13 +1,11 @@
 """Matrix products."""
 
 import math
-import string
 
 import numpy as np
 
 from ...layers import ConstantLinear
 from ..ir.float16 import as_float16_weights
-from ..ir.graph import Node, unique
 from ..ir.graph_builder import GraphBuilder
 from ..steps.lowering import LoweringContext
 from ..steps.prepared import OfConstants
@@ -46,7 +44,7 @@ def _einsum_terms(equation, ndims):
     its own."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
-    spare = [c for c in string.ascii_uppercase if c not in equation]
+    spare = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in equation]
     hidden = [n - len(t.replace("...", "")) if "..." in t else 0 for t, n in zip(terms, ndims, strict=True)]
     ellipsis = "".join(spare[: max(hidden)])
     if not arrow:
@@ -202,58 +200,70 @@ def _lower_gemm(p: LoweringContext, node):
     return _lower_product(p, node, a, b, node.attrs.get("alpha", 1.0))
 
 
-def _axes_of_product(equation):
-    """(terms, result, (the axes that all three have, the first operand's, the summed one, the second's)) of an einsum
-    that is a product of two matrices, or None."""
-    left, arrow, right = equation.partition("->")
-    terms = left.split(",")
-    if not arrow or "." in left or len(terms) != 2:
+def _axes_of_product(terms, right):
+    """(the axes that all three have, the first operand's, the summed ones, the second's), in order, of an einsum that is
+    a product of two matrices, perhaps for each of several axes; or None."""
+    if len(terms) != 2 or any(len(set(t)) < len(t) for t in (*terms, right)):
         return None
     a, b, y = set(terms[0]), set(terms[1]), set(right)
     shared, rows, inner, columns = a & b & y, (a & y) - b, (a & b) - y, (b & y) - a
-    once = len(left) == len(a) + len(b) + 1 and len(y) == len(right)
-    if not once or shared | rows | columns != y or a | b != shared | rows | inner | columns:
+    if not inner or shared | rows | columns != y or a | b != shared | rows | inner | columns:
         return None
-    if len(inner) != 1 or max(len(rows), len(columns)) > 1:
-        return None
-    return terms, right, ([c for c in right if c in shared], *map("".join, (rows, inner, columns)))
+    return [
+        [c for c in order if c in kind]
+        for order, kind in ((right, shared), (right, rows), (terms[0], inner), (right, columns))
+    ]
 
 
 def _read_einsum(r: GraphBuilder, node):
-    """A product over at most one axis of each kind as a MatMul: shared axes first, then the rows, the summed axis, the
-    columns."""
-    kinds = _axes_of_product(node.attrs["equation"].replace(" ", ""))
+    """A product as a MatMul: shared axes first, then those of which either operand has more than one, 1 in the other,
+    then the rows, the summed axis, the columns."""
+    terms, right = _known_terms(r, node)
+    kinds = None if terms is None else _axes_of_product(terms, right)
     if kinds is None:
         return r.add(node)
-    terms, right, (batch, row, summed, column) = kinds
+    batch, rows, inner, columns = kinds
+    (*row_batch, row), (*column_batch, column) = rows or [""], columns or [""]
+    a = _operand(r, node, 0, terms[0], [*batch, *row_batch], row, inner)
+    b = _operand(r, node, 1, terms[1], [*batch, *column_batch], column, inner)
+    if column_batch:
+        at = len(batch) + len(row_batch)
+        a = r.node("Unsqueeze", node, a, r.constant(f"{node.name}.axes", range(at, at + len(column_batch))))
+    y = r.node("MatMul", node, a, _beside(r, node, b, kinds, len(row_batch), len(column_batch)))
+    made = [*batch, *row_batch, *column_batch]
+    single = [len(made) + i for i, c in enumerate((row, column)) if not c]
+    y = r.node("Squeeze", node, y, r.constant(f"{node.name}.single", single)) if single else y
+    order = [c for c in (*made, row, column) if c]
+    r.node("Transpose", node, y, perm=[order.index(c) for c in right], result=node.output)
 
-    def part(x, term, first, last):
-        """An operand with its axes in the order of a matrix product; one of length 1 where it has no rows or
-        columns."""
-        order = [*batch, *first, *last]
-        x = step("Transpose", x, {"perm": [term.index(c) for c in order]})
-        return x if first and last else step("Unsqueeze", x, {}, [len(batch) + bool(first)])
 
-    def step(op, x, attrs, axes=None, result=None):
-        result = result or r.fresh(f"{node.name}.{op}")
-        r.add(
-            Node(
-                op,
-                unique(f"{node.name}.{op}", r.names),
-                [x] if axes is None else [x, r.constant(f"{node.name}.axes", axes)],
-                [result],
-                attrs,
-            )
-        )
-        return result
+def _known_terms(r: GraphBuilder, node):
+    """As _einsum_terms; (None, "") where it takes a number of axes that is not known."""
+    equation, axes = node.attrs["equation"].replace(" ", ""), [r.axes(v) for v in node.inputs]
+    left, arrow, right = equation.partition("->")
+    if arrow and "." not in equation:
+        return left.split(","), right
+    return (None, "") if None in axes else _einsum_terms(equation, axes)
 
-    operands = [part(node.inputs[0], terms[0], row, summed), part(node.inputs[1], terms[1], summed, column)]
-    made = r.fresh(f"{node.name}.product")
-    r.add(Node("MatMul", node.name, operands, [made]))
-    if not (row and column):
-        made = step("Squeeze", made, {}, [len(batch) + i for i, c in enumerate((row, column)) if not c])
-    order = [*batch, *row, *column]
-    step("Transpose", made, {"perm": [order.index(c) for c in right]}, result=node.output)
+
+def _operand(r: GraphBuilder, node, i, term, batch, row, inner):
+    """An operand with its axes in the order of a matrix of rows, of one row where it has none, with one summed axis."""
+    order = [*batch, *row, *inner]
+    x = r.node("Transpose", node, node.inputs[i], perm=[term.index(c) for c in order])
+    if len(inner) > 1:
+        x = r.node("Reshape", node, x, r.constant(f"{node.name}.joined", [0] * (len(order) - len(inner)) + [-1]))
+    return x if row else r.node("Unsqueeze", node, x, r.constant(f"{node.name}.one", [len(batch)]))
+
+
+def _beside(r: GraphBuilder, node, b, kinds, row_batch, column_batch):
+    """The second operand with columns last and axes of 1 where the first has rows of its own, but that of plain
+    matrices, which may be weights."""
+    batch = len(kinds[0])
+    if row_batch and (batch or column_batch):
+        b = r.node("Unsqueeze", node, b, r.constant(f"{node.name}.axes", range(batch, batch + row_batch)))
+        batch += row_batch
+    batch += column_batch
+    return r.node("Transpose", node, b, perm=[*range(batch), batch + 1, batch])
 
 
 def _det(node, x):

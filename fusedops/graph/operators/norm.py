@@ -13,6 +13,7 @@ from .schema import (
     Inference,
     Kernel,
     Operator,
+    Rewrite,
     Traits,
     axis_of,
     floats,
@@ -280,6 +281,40 @@ def _read_batch_norm(r: GraphBuilder, node):
     r.add(node)
 
 
+def group_norm(r: GraphBuilder, node, x, groups, scale, shift, result=None):
+    """Each group of channels of x as one channel of an instance norm, then a factor and an addend for each channel; these
+    are a batch norm where they are constant, which takes an activation and an addition into its step."""
+    shape, kind = r.node("Shape", node, x), r.dtype(x) or np.float32
+    rows = r.node("Reshape", node, x, r.constant(f"{node.name}.groups", [0, groups, -1]))
+    ones, zeros = (r.constant(f"{node.name}.{n}", np.full(groups, n), kind) for n in (1, 0))
+    y = r.node("InstanceNormalization", node, rows, ones, zeros, epsilon=node.attrs.get("epsilon", 1e-5))
+    y = r.node("Reshape", node, y, shape)
+    channels = r.shape(scale) if scale in r.graph.constants and shift in r.graph.constants else None
+    if channels is not None:
+        mean, var = (r.constant(f"{node.name}.{n}", np.full(channels, n), kind) for n in (0, 1))
+        return r.node("BatchNormalization", node, y, scale, shift, mean, var, result=result, epsilon=0.0)
+    axes = r.node("Range", node, *_spatial_axes(r, node, shape))
+    scale, shift = (r.node("Unsqueeze", node, v, axes) for v in (scale, shift))
+    return r.node("Add", node, r.node("Mul", node, y, scale), shift, result=result)
+
+
+def _spatial_axes(r: GraphBuilder, node, shape):
+    """The bounds of a Range over the axes 1, 2, ... of a channel's value, one for each spatial axis of an image."""
+    one, first = r.constant(f"{node.name}.one", 1), r.constant(f"{node.name}.first", [0])
+    axes = r.node("Squeeze", node, r.node("Shape", node, shape), first)
+    return one, r.node("Sub", node, axes, one), one
+
+
+def _read_group_norm(r: GraphBuilder, node):
+    """Before opset 21 the parameters are those of groups."""
+    x, scale, shift = node.inputs
+    if r.opset >= 21:
+        return group_norm(r, node, x, node.attrs["num_groups"], scale, shift, node.output)
+    rows = r.node("Reshape", node, x, r.constant(f"{node.name}.groups", [0, node.attrs["num_groups"], -1]))
+    y = r.node("InstanceNormalization", node, rows, scale, shift, epsilon=node.attrs.get("epsilon", 1e-5))
+    r.node("Reshape", node, y, r.node("Shape", node, x), result=node.output)
+
+
 _PARAMETERS = "constant parameters"
 RECORDS = {
     "BatchNormalization": Operator(
@@ -293,6 +328,7 @@ RECORDS = {
         ),
         _read_batch_norm,
     ),
+    "GroupNormalization": Rewrite(_read_group_norm, ("InstanceNormalization", "BatchNormalization")),
     "InstanceNormalization": Operator(
         _instance_norm,
         Inference(same_shape),

@@ -76,8 +76,10 @@ def _pad_by_copies(p: LoweringContext, node, x, amounts, mode, value):
         )
         for behind, (start, count) in enumerate(((0, b), (b + n, e))):
             border = along(done, axis, start, count)
-            if count and mode == "constant":
+            if count and mode == "constant" and isinstance(value, float):
                 p.add("fill", node, y=border, value=value, size=x.dtype.itemsize)
+            elif count and mode == "constant":
+                p.copy(node, broadcast(value, border.shape), border)
             elif count:
                 source = along(done, axis, _BORDERS[mode][behind](n, b, count), 1 if mode == "edge" else count)
                 order = -1 if mode == "reflect" else 1
@@ -96,16 +98,24 @@ def _pad_by_positions(p: LoweringContext, node, x, amounts):
     p.view(node.output, x)
 
 
+def _padding_value(p: LoweringContext, node, x):
+    """What a border has: a float that is known, which one step fills it with, or a tensor of one element."""
+    value, filled = p.data(node.input(2)), x.dtype == np.float32 or x.dtype.itemsize == 1
+    if node.input(2) and (value is None or value.size and not filled):
+        return p.reshape(node, p.at(node.inputs[2]), ())
+    number = value.item() if value is not None and value.size else 0
+    return float(number) if filled else p.constant(np.full((), number, x.dtype), ())
+
+
 def _lower_pad(p: LoweringContext, node):
     mode, x = node.attrs.get("mode", "constant"), p.at(node.inputs[0])
-    value, size = p.data(node.input(2)), x.dtype.itemsize
-    if node.input(2) and value is None or mode == "constant" and x.dtype != np.float32 and size > 1:
-        return False
     amounts, cut = _added_and_cut(_pad_amounts(len(x.shape), p.data(node.inputs[1]), p.data(node.input(3))))
     x = part(x, [slice(b, n - e) for n, (b, e) in zip(x.shape, cut, strict=True)])
     beyond = {"reflect": 1, "wrap": 0}.get(mode)  # positions of an axis that its border cannot repeat
-    if beyond is None or all(max(pair) <= n - beyond for n, pair in zip(x.shape, amounts, strict=True) if any(pair)):
-        _pad_by_copies(p, node, x, amounts, mode, 0.0 if value is None or value.size == 0 else float(value.item()))
+    if not any(map(any, amounts)):
+        p.view(node.output, x)
+    elif beyond is None or all(max(pair) <= n - beyond for n, pair in zip(x.shape, amounts, strict=True) if any(pair)):
+        _pad_by_copies(p, node, x, amounts, mode, _padding_value(p, node, x) if mode == "constant" else None)
     elif x.dtype != np.float32:
         return False
     else:

@@ -16,8 +16,9 @@ from dataclasses import replace
 import numpy as np
 
 from ... import _core, activations
+from ...layers import QConv2d, QLinear
 from ...layers import windows as parsed
-from ...quantized import QConv2d, QLinear, Quantization
+from ...quantization import Quantization
 from ..ir.dtypes import INT8, INT8_AND_FLOAT32
 from ..ir.symbolic import is_symbolic
 from ..steps.lowering import LoweringContext
@@ -32,10 +33,12 @@ def as_int8(q, zero, axis):
     fit; uint8 ones and their zero points are moved by 128."""
     low = np.iinfo(q.dtype).min + 128
     each = np.broadcast_to(np.int16(0) if zero is None else zero.reshape(-1).astype(np.int16), q.shape[axis])
-    less = q.astype(np.int16) - each.reshape([-1 if a == axis else 1 for a in range(q.ndim)])
-    if not less.size or less.min() >= -128 and less.max() <= 127:
-        return less.astype(np.int8), None
-    return (q.astype(np.int16) - low).astype(np.int8), (each - low).astype(np.int8)
+    others = tuple(a for a in range(q.ndim) if a != axis)
+    fits = not q.size or (each == low).all()
+    fits = fits or (q.min(others) - each).min() >= -128 and (q.max(others) - each).max() <= 127
+    less = each.reshape([-1 if a == axis else 1 for a in range(q.ndim)]) if fits else np.int16(low)
+    moved = (q.view(np.uint8) - less.astype(np.uint8)).view(np.int8)  # as numbers modulo 256
+    return moved, None if fits else (each - low).astype(np.int8)
 
 
 def real(node, name, x):

@@ -42,6 +42,8 @@ def _resize_sizes(node, shape, roi, scales, sizes):
 def _numbers(scales):
     if scales is None:
         raise BadNode("it has neither sizes nor scales")
+    if scales.ndim != 1:
+        raise BadNode(f"its scales are {scales.tolist()}, which is no list of numbers")
     return scales.tolist()
 
 

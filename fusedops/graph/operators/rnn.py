@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ... import activations, recurrent_weights
+from ... import activations
 from ..._core import Q_STEPS_OF_ZEROS
-from ...dynamic_lstm import Weights, dynamic_lstm
-from ...recurrent import GRU, LSTM, RNN
+from ..._internal import recurrent_weights
+from ...layers import GRU, LSTM, RNN
+from ...layers.dynamic_lstm import Weights, dynamic_lstm
 from ..ir.float16 import as_float16_weights
 from ..ir.graph import Node
 from ..steps.lowering import LoweringContext

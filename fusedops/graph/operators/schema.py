@@ -63,7 +63,9 @@ def by_numpy(function, inputs=1):
         2: lambda node, a, b: evaluate(a, b),
         3: lambda node, a, b, c: evaluate(a, b, c),
     }
-    return forms[getattr(function, "nin", inputs)]
+    form = forms[getattr(function, "nin", inputs)]
+    form.ufunc = function if isinstance(function, np.ufunc) else None  # type: ignore[attr-defined]
+    return form
 
 
 def same_shape(node, x, *others):
@@ -71,7 +73,7 @@ def same_shape(node, x, *others):
 
 
 def broadcast_shape(node, *xs):
-    return broadcast_shapes(*(x.shape for x in xs if x is not None))
+    return broadcast_shapes(*[x.shape for x in xs if x is not None])
 
 
 class Inference(NamedTuple):
@@ -177,6 +179,8 @@ def mean_of(x, axes, keepdims=False):
 
 def axes_of(axes, ndim):
     """Axes, of which negative ones count from behind, as numbers from 0; None is all of them."""
+    if getattr(axes, "ndim", 1) != 1:
+        raise BadNode(f"its axes are {axes.tolist()}, which is no list")
     axes = range(ndim) if axes is None else [int(a) for a in axes]
     found = tuple(a + ndim * (a < 0) for a in axes)
     if len(set(found)) < len(found) or not all(0 <= a < ndim for a in found):

@@ -1,4 +1,7 @@
-"""Attention as the kernels have it: what the pass of that name makes of two products with a softmax between them."""
+"""Attention as the kernels have it: what ONNX's Attention is read as, and what the pass of that name makes of two products
+with a softmax between them."""
+
+import math
 
 import numpy as np
 
@@ -10,22 +13,56 @@ from .schema import Inference, Kernel, Operator
 LOW = -1e4  # exporters' least fill: next to a key that is seen its weight is 0
 
 
-def _attend(node, a, b, v, mask=None):
-    """softmax(scale a b + mask) v, the scores before the mask perhaps capped; where nothing is seen, 0."""
-    scores, cap = (a @ b) * np.asarray(node.attrs.get("scale", 1.0), a.dtype), node.attrs.get("softcap", 0.0)
+def _scale(node, features):
+    """What scores are multiplied by: one over the root of the features, where the node does not say it."""
+    scale = node.attrs.get("scale")
+    return features**-0.5 if scale is None else float(scale)
+
+
+def _attend(node, a, b, v, mask=None, last=None):
+    """softmax(scale a b + mask) v, the scores before the mask perhaps capped; where nothing is seen, 0.
+
+    Keys and values may have fewer heads, each for a group of those of a. Where `last` is given, one for all or one for
+    each row of the batch, query i sees the keys up to i + last, of these perhaps a window.
+    """
+    b, v = (_of_groups(x, a) for x in (b, v))
+    scores, cap = (a @ b) * np.asarray(_scale(node, a.shape[-1]), a.dtype), node.attrs.get("softcap", 0.0)
     if cap:
         scores = np.asarray(cap, a.dtype) * np.tanh(scores / np.asarray(cap, a.dtype))
     if mask is not None:
         scores = scores + mask
+    if last is not None:
+        scores = np.where(_seen(node, last, *scores.shape[-2:]), scores, scores.dtype.type(-np.inf))
     top = scores.max(-1, keepdims=True)
     e = np.exp(scores - np.where(top == -np.inf, np.zeros_like(top), top))
     total = e.sum(-1, keepdims=True)
     return np.where(total == 0, np.zeros_like(e), e / np.where(total == 0, np.ones_like(total), total)) @ v
 
 
-def _shape(node, a, b, v, mask=None):
+def _of_groups(x, a):
+    """Keys or values, of which each head is repeated for the queries of its group."""
+    group = _group(a, x)
+    return x if group == 1 else np.repeat(x, group, -3)
+
+
+def _group(a, x):
+    """How many heads of the queries share one of the keys or values; 1 also where NumPy repeats the only one."""
+    if min(len(a.shape), len(x.shape)) < 3 or x.shape[-3] in (0, 1, a.shape[-3]) or a.shape[-3] % x.shape[-3]:
+        return 1
+    return a.shape[-3] // x.shape[-3]
+
+
+def _seen(node, last, t, s):
+    """The keys that each query sees."""
+    at, keys = np.arange(t)[:, np.newaxis] + last.reshape(-1, *[1] * (3 if last.size > 1 else 1)), np.arange(s)
+    window = node.attrs.get("window", 0)
+    return (keys <= at) & (keys > at - window) if window else keys <= at
+
+
+def _shape(node, a, b, v, mask=None, last=None):
     if min(len(x.shape) for x in (a, b, v)) < 2 or a.shape[-1] != b.shape[-2] or b.shape[-1] != v.shape[-2]:
         raise ValueError(f"queries {a.shape}, transposed keys {b.shape} and values {v.shape} form no attention")
+    b, v = (x._replace(shape=(*x.shape[:-3], a.shape[-3], *x.shape[-2:])) if _group(a, x) > 1 else x for x in (b, v))
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     scores = (*batch, a.shape[-2], b.shape[-1])
     if mask is not None and broadcast_shapes(scores, mask.shape) != scores:
@@ -114,12 +151,9 @@ def _lower(p: LoweringContext, node):
     batch, t, s = shape[:-3], shape[-2], v.shape[-2]
     heads = 1 if all(len(x.shape) < 3 or x.shape[-3] == 1 for x in (b, v)) else _heads_of(b, v, shape)
     k = b._replace(shape=(*b.shape[:-2], s, b.shape[-2]), strides=(*b.strides[:-2], b.strides[-1], b.strides[-2]))
-    mask, diagonal = None, None
-    if node.input(3):
-        data = p.data(node.input(3))
-        candidates = () if data is None or p.grows and t == 1 else (0, s - t)
-        diagonal = next((d for d in candidates if guard(is_causal, data, t, s, d)), None)
-        mask = broadcast(p.at(node.input(3)), (*shape[:-1], s)) if diagonal is None else None
+    (diagonal, diagonals), causal = _diagonals(p, node, batch), _causal_mask(p, node, t, s)
+    given = node.input(3) and causal is None
+    diagonal = diagonal if causal is None else causal
     p.add(
         "attention",
         node,
@@ -127,13 +161,33 @@ def _lower(p: LoweringContext, node):
         k=broadcast(k, (*batch, heads, *k.shape[-2:])),
         v=broadcast(v, (*batch, heads, *v.shape[-2:])),
         y=target,
-        mask=mask,
-        scale=float(node.attrs.get("scale", 1.0)) * fa * fb,
+        mask=broadcast(p.at(node.input(3)), (*shape[:-1], s)) if given else None,
+        scale=_scale(node, int(a.shape[-1])) * fa * fb,
         softcap=float(node.attrs.get("softcap", 0.0)),
-        causal=diagonal is not None,
+        causal=diagonal is not None or diagonals is not None,
         diagonal=0 if diagonal is None else diagonal,
+        diagonals=diagonals,
+        window=node.attrs.get("window", 0),
     )
     return True
+
+
+def _causal_mask(p: LoweringContext, node, t, s):
+    """The diagonal up to which a mask is 0 that hides all else, or None."""
+    data = p.data(node.input(3))
+    candidates = () if data is None or node.input(4) or p.grows and t == 1 else (0, s - t)
+    return next((d for d in candidates if guard(is_causal, data, t, s, d)), None)
+
+
+def _diagonals(p: LoweringContext, node, batch):
+    """(how many keys beyond its own place the first query sees or None, these for each row of a batch or None)"""
+    data = p.data(node.input(4))
+    if isinstance(data, np.ndarray) and data.size == 1:
+        return data.reshape(-1)[0], None
+    if not node.input(4):
+        return None, None
+    each = p.reshape(node, last := p.at(node.input(4)), (math.prod(last.shape),))
+    return None, each if each.shape == batch else p.dense(node, broadcast(each, batch), (1,))
 
 
 RECORDS = {

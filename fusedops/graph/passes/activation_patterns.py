@@ -24,9 +24,10 @@ _LARGEST = 9  # nodes of an expression
 
 def run(context):
     names = {}  # of the activations that expressions compute: a network has the same one many times
+    parts = {node: described for node in context.nodes() if (described := _described(node)) is not None}
     for root in context.nodes(reverse=True):
-        if root.op in ROOTS and _is_part(root):
-            _recognize(context, root, names)
+        if root.op in ROOTS and root in parts:
+            _recognize(context, root, names, parts)
 
 
 @functools.cache
@@ -35,17 +36,17 @@ def _activations():
     return np.stack([activate(_POINTS, name) for name in activations.PLAIN])
 
 
-def _recognize(context, root, names):
+def _recognize(context, root, names, parts):
     graph = context.graph
     producers, consumers = context.producers, context.consumers
-    cone = _cone(graph, root, producers)
+    cone = _cone(root, producers, parts)
     if len(cone) < 2:
         return
     for x in dict.fromkeys(v for node in cone for v in node.inputs if v not in graph.constants):
-        nodes = _between(context, root, x, producers)
+        nodes = _between(context, root, x, parts)
         if nodes is None or len(nodes) < 2 or len(nodes) > _LARGEST:
             continue
-        name = _name_of(graph, nodes, x, names)
+        name = _name_of(graph, nodes, x, names, parts)
         if name is None:
             continue
         escaping = [
@@ -55,52 +56,59 @@ def _recognize(context, root, names):
             return context.refused(root, f"it computes {name}, but {escaping[0].name} inside it is used elsewhere too")
         fused = Node("Activation", root.name, [x], root.outputs, activation=name)
         context.add(fused, root)
+        parts[fused] = _described(fused)
         context.remove(*nodes)
         return context.fused(nodes[:-1], fused, passes=2 * len(nodes) - 2, per_element=0)
 
 
-def _name_of(graph, nodes, x, names):
+def _name_of(graph, nodes, x, names, parts):
     """The activation that nodes compute of x, or None; `names` has those of earlier forms."""
-    form = _form(graph, nodes, x)
+    form = _form(graph, nodes, x, parts)
     if form not in names:
         same = _same(_value(graph, nodes, x), _activations())
         names[form] = next((name for name, same in zip(activations.PLAIN, same, strict=True) if same), None)
     return names[form]
 
 
-def _cone(graph, root, producers):
+def _cone(root, producers, parts):
     """The nearest element-wise nodes that root's value is computed by."""
     found, front = [], [root]
     while front and len(found) <= _LARGEST + 1:
         node = front.pop(0)
         if node not in found:
             found.append(node)
-            front += [producers[v] for v in node.inputs if v in producers and _is_part(producers[v])]
+            front += [below for v in node.inputs if (below := producers.get(v)) in parts]
     return found
 
 
-def _is_part(node):
-    """Whether the node is a function of numbers, which an activation with a slope for each channel is not."""
-    return (
+def _described(node):
+    """What a node computes, where it is a function of numbers, which an activation with a slope for each channel is
+    not; else None."""
+    part = (
         OPERATORS[node.op].traits.elementwise
         and not node.residual
         and (node.op == "Activation") == (node.activation is not None)
         and activations.parse(node.activation)[3] is None
     )
+    return (node.op, str(node.attrs), node.activation) if part else None
 
 
-def _between(context, root, x, producers):
+def _between(context, root, x, parts):
     """The nodes that compute root from x and numbers alone, in order; None where something else goes in, or gives the
     result more axes."""
-    graph, found, axes = context.graph, [], len(context.shape(x) or ())
+    found, axes, producers = [], len(context.shape(x) or ()), context.producers
+    constants = context.graph.constants
 
     def visit(node):
         for v in node.inputs:
-            constant = graph.constants.get(v)
-            if v == x or constant is not None and constant.size == 1 and constant.ndim <= axes:
+            if v == x:
                 continue
             below = producers.get(v)
-            if below is None or not _is_part(below) or len(found) > _LARGEST or below not in found and not visit(below):
+            if below is None:
+                constant = constants.get(v)
+                if constant is None or constant.size != 1 or constant.ndim > axes:
+                    return False
+            elif below not in parts or len(found) > _LARGEST or below not in found and not visit(below):
                 return False
         found.append(node)
         return True
@@ -119,7 +127,7 @@ def _same(y, known):
         return np.all((y == known) | (np.abs(y - known) <= tolerance) | far & ~np.isfinite(y), axis=1)
 
 
-def _form(graph, nodes, x):
+def _form(graph, nodes, x, parts):
     """What an expression computes, whatever its values are called: for each node its operator, and for each input its
     number or the place of what makes it."""
     places, form = {x: -1}, []
@@ -128,7 +136,7 @@ def _form(graph, nodes, x):
             places.get(v) if v in places or not v else (a := graph.constants[v]).dtype.str + a.tobytes().hex()
             for v in node.inputs
         ]
-        form.append((node.op, str(node.attrs), node.activation, *inputs))
+        form.append((*parts[node], *inputs))
         places[node.output] = i
     return tuple(form)
 

@@ -28,11 +28,16 @@ def run(context):
 def _fuse(context, product):
     found = _weights(context, product)
     if found is None:
+        between = _changed_weights(context, product.inputs[0])
+        if between is not None:
+            context.refused(between[0], f"{between[1].op} {between[1].name} is between its weights and their product")
         return
-    softmax, row = found
+    softmax, row, bias = found
     try:
         _check(context, softmax, row)
         first, chain, scale, cap, masks = _scores(context, softmax)
+        if bias and all(bias != mask for mask, _ in masks):
+            raise _Refused(f"rows of {bias}, which is not its mask, say where the weights are 0")
         if product.attrs.get("alpha", 1.0) != 1 or product.activation is not None or product.residual:
             raise _Refused(f"the product {product.name} does more than sum")
         shape = context.shape(softmax.inputs[0])
@@ -53,30 +58,59 @@ def _fuse(context, product):
 
 
 def _weights(context, product):
-    """(the softmax over the last axis that a product's first operand is, the nodes between) where it follows from a
-    product, else None."""
-    node, row = _with_rows_of_no_key(context, context.producers.get(product.inputs[0]))
-    if node is None or node.op != "Softmax":
+    """(the softmax over the last axis that a product's first operand is, the nodes between, the mask that they read or
+    "") where it follows from a product, else None."""
+    node, row, bias = _with_rows_of_no_key(context, context.producers.get(product.inputs[0]))
+    if node is None or node.op != "Softmax" or not _follows_product(context, node):
         return None
-    inside = context.producers.get(node.inputs[0])
+    return node, row, bias
+
+
+def _follows_product(context, softmax):
+    """Whether a softmax is one of scores: of a product, scaled and masked."""
+    inside = context.producers.get(softmax.inputs[0])
     for _ in range(8):
         if inside is None or inside.op == "MatMul":
             break
         values = inside.inputs[1:] if inside.op == "Where" else inside.inputs
         behind = [context.producers.get(v) for v in values if v not in context.graph.constants]
         inside = next((b for b in behind if b is not None and b.op in _BETWEEN), None)
-    return None if inside is None or inside.op != "MatMul" else (node, row)
+    return inside is not None and inside.op == "MatMul"
+
+
+def _changed_weights(context, value):
+    """(a softmax of scores, the node between it and a value) where that node makes other weights of one shape."""
+    node = context.producers.get(value)
+    for v in node.inputs if node is not None and node.op not in ("MatMul", "Softmax") else ():
+        softmax = context.producers.get(v)
+        if softmax is not None and softmax.op == "Softmax" and _follows_product(context, softmax):
+            return (softmax, node) if context.shape(v) == context.shape(value) is not None else None
+    return None
 
 
 def _with_rows_of_no_key(context, node):
-    """(the node behind those that make 0 of the rows without a key, which a softmax makes NaN; these, as the kernel
-    does so itself)."""
-    tested = context.producers.get(node.inputs[0]) if node is not None and node.op == "Where" else None
-    if tested is None or tested.op != "IsNaN" or tested.inputs[0] != node.inputs[2]:
-        return node, []
-    if _number(context, node.inputs[1]) != 0:
-        return node, []
-    return context.producers.get(node.inputs[2]), [tested, node]
+    """(the node before those that make 0 of the rows without a key, which a softmax makes NaN; these, as the kernel does
+    so itself; the mask that says which rows these are, or "" where NaN does)."""
+    if node is None or node.op != "Where" or _number(context, node.inputs[1]) != 0:
+        return node, [], ""
+    before, tested = (context.producers.get(v) for v in (node.inputs[2], node.inputs[0]))
+    constant = context.graph.constants.get(node.inputs[0])
+    if constant is not None:
+        return (node, [], "") if constant.any() else (before, [node], "")
+    if tested is not None and tested.op == "IsNaN" and tested.inputs[0] == node.inputs[2]:
+        return before, [tested, node], ""
+    mask = _mask_of_rows(context, tested)
+    return (before, [node], mask) if mask else (node, [], "")
+
+
+def _mask_of_rows(context, tested):
+    """The mask whose rows a node tests for being -infinity as a whole, or ""."""
+    top = context.producers.get(tested.inputs[0]) if tested is not None and tested.op == "Equal" else None
+    if top is None or top.op != "ReduceMax" or _number(context, tested.inputs[1]) != -np.inf:
+        return ""
+    axes, last = context.graph.constant(top, 1), len(context.shape(top.inputs[0]) or ()) - 1
+    along_keys = axes is not None and axes.tolist() in ([-1], [last])
+    return top.inputs[0] if along_keys and top.attrs.get("keepdims", 1) else ""
 
 
 def _alone(context, value, readers, what):
@@ -93,10 +127,9 @@ def _check(context, softmax, row):
     axis = softmax.attrs.get("axis", -1)
     if shape is None or axis % len(shape) != len(shape) - 1:
         raise _Refused("its axis is not the last one")
-    _alone(context, softmax.output, 1 + bool(row), "the weights")
-    if row:
-        _alone(context, row[0].output, 1, "tests of the weights")
-        _alone(context, row[1].output, 1, "the weights")
+    _alone(context, softmax.output, max(len(row), 1), "the weights")
+    for node in row:
+        _alone(context, node.output, 1, "tests of the weights" if node.op == "IsNaN" else "the weights")
 
 
 def _scores(context, softmax):

@@ -33,8 +33,10 @@ def _convolution(context, node):
 def _instance_norm(context, node):
     """The scale and shift of each channel, behind a norm with 1 and 0."""
     shape, (scale, shift) = context.shape(node.inputs[0]), node.inputs[1:3]
+    if shape is None or not any(_is_computed(context, v) for v in (scale, shift)):
+        return
     channels = _fixed(context, scale)
-    if shape is None or channels is None or not any(_is_computed(context, v) for v in (scale, shift)):
+    if channels is None:
         return
     one, zero = (context.add_constant(f"{node.name}.{n}", np.full(channels, n, np.float32)) for n in (1, 0))
     _split(context, node, [node.inputs[0], one, zero], scale, shift, len(shape))
@@ -42,8 +44,10 @@ def _instance_norm(context, node):
 
 def _layer_norm(context, node):
     scale, shift = node.inputs[1], node.input(2)
+    if not any(_is_computed(context, v) for v in (scale, shift)):
+        return
     shape = _fixed(context, scale)
-    if shape is None or not any(_is_computed(context, v) for v in (scale, shift)):
+    if shape is None:
         return
     one = context.add_constant(f"{node.name}.1", np.ones(shape, np.float32))
     _split(context, node, [node.inputs[0], one], scale, shift, 0)

@@ -197,11 +197,11 @@ def _lengths(graph, names):
 def _choices_of_sizes(graph):
     """Sizes for the open dimensions but batches: one of its own for each name, then one for all."""
     names = sorted({d for v in graph.inputs for d in (v.shape or ())[1:] if isinstance(d, str)})
-    choices = []
     for step in (64, 8):
         own = {name: step * (i + 3) for i, name in enumerate(names)}
-        choices += [*_sums(graph, own), own]
-    return choices + [c for c in (dict.fromkeys(names, size) for size in _COMMON) if c not in choices]
+        yield from _sums(graph, own)
+        yield own
+    yield from (dict.fromkeys(names, size) for size in _COMMON)
 
 
 def _example(graph, earlier):
@@ -211,8 +211,11 @@ def _example(graph, earlier):
     if graph.example:
         return graph.example, infer(graph, _shapes(graph, graph.example), strict=False, earlier=earlier)
     values = graph.value_names()
-    found = None
+    found, tried = None, []
     for sizes in _choices_of_sizes(graph):
+        if sizes in tried:
+            continue
+        tried.append(sizes)
         known = infer(graph, _shapes(graph, sizes), strict=False, earlier=earlier)
         if found is None or len(known) > len(found[1]):
             found = sizes, known

@@ -7,7 +7,7 @@ import contextlib
 
 import numpy as np
 
-from ...mapped import let_go
+from ..._internal.mmap_arrays import let_go
 from ..inference.shape_inference import infer_node
 from ..ir.explanation import Fusion
 from ..ir.graph import Node

@@ -6,68 +6,91 @@ always done.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from ..._internal.lazy import LazyModule
+from ..._internal.progress import quiet
 from ..inference.shape_inference import without_data
 from . import (
     activation_patterns,
-    attention_fusion,
-    blocked_weights,
     bn_folding,
     cleanup,
     computed_parameters,
     constant_folding,
     epilogue,
     float64,
-    heads,
     linear,
     mark_mbconv,
-    nbits_weights,
     pad,
-    qkv,
-    rms_norm,
     subgraphs,
 )
 from .context import Context
-from .qdq import additions, qlayers, results
+
+if TYPE_CHECKING:
+    from . import attention_fusion, blocked_weights, heads, nbits_weights, qkv, rms_norm
+    from .qdq import additions, qlayers, results
+else:
+    attention_fusion, blocked_weights, heads, nbits_weights, qkv, rms_norm, additions, qlayers, results = (
+        LazyModule(name, __package__)
+        for name in (
+            ".attention_fusion",
+            ".blocked_weights",
+            ".heads",
+            ".nbits_weights",
+            ".qkv",
+            ".rms_norm",
+            ".qdq.additions",
+            ".qdq.qlayers",
+            ".qdq.results",
+        )
+    )
 
 
 class Pass(NamedTuple):
     name: str
     kind: str  # "fold", "fuse", or "" for always
-    run: object
+    module: object
     ops: frozenset | None = None  # operators of which a graph must have one, or the pass finds nothing
+    function: str = "run"  # of the module
+
+    def run(self, context):
+        getattr(self.module, self.function)(context)
 
 
-def _pass(name, kind, run, *ops):
-    return Pass(name, kind, run, frozenset(ops) or None)
+def _pass(name, kind, module, *ops, function="run"):
+    return Pass(name, kind, module, frozenset(ops) or None, function)
+
+
+_QUANTIZED = "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"
 
 
 PASSES = [
-    _pass("constant folding", "fold", constant_folding.run),
-    _pass("clean-up", "", cleanup.run),
-    _pass("weights in blocks", "fuse", blocked_weights.run, "DequantizeLinear"),
-    _pass("packed weights", "fuse", nbits_weights.pack, "MatMulBits"),
-    _pass("unpacked weights", "", nbits_weights.dequantize, "MatMulBits"),
-    _pass("8-bit layers", "fuse", qlayers.run, *qlayers.QUANTIZED),
-    _pass("dequantized constants", "fold", constant_folding.dequantized, "DequantizeLinear", "DequantizeBits"),
-    _pass("linear", "", linear.run, "MatMul", "Gemm"),
-    _pass("computed operands", "", computed_parameters.run, *computed_parameters.PARAMETERS),
-    _pass("activation patterns", "fuse", activation_patterns.run, *activation_patterns.ROOTS),
-    _pass("norms", "fuse", rms_norm.run, "ReduceMean"),
-    _pass("heads", "fuse", heads.run, "Softmax"),
-    _pass("batch norm", "fold", bn_folding.fold_scales, "BatchNormalization", *bn_folding.ARITHMETIC),
-    _pass("attention", "fuse", attention_fusion.run, "Softmax"),
-    _pass("bias", "fuse", bn_folding.fold_biases, "Add", "Sub"),
-    _pass("padding", "fuse", pad.run, "Pad"),
-    _pass("epilogue", "fuse", epilogue.run, "Add", "Activation", "PRelu", "LayerNormalization"),
-    _pass("projections", "fuse", qkv.run, "Linear"),
-    _pass("8-bit results", "fuse", results.run, "QuantizeLinear", "DequantizeLinear"),
-    _pass("8-bit additions", "fuse", additions.run, "QuantizedAdd"),
-    _pass("blocks", "fuse", mark_mbconv.run, "Conv"),
-    _pass("subgraphs", "", subgraphs.run),
-    _pass("dead code", "", cleanup.remove_dead),
-    _pass("types", "", float64.run),
+    _pass("constant folding", "fold", constant_folding),
+    _pass("clean-up", "", cleanup),
+    _pass("weights in blocks", "fuse", blocked_weights, "DequantizeLinear"),
+    _pass("packed weights", "fuse", nbits_weights, "MatMulBits", function="pack"),
+    _pass("unpacked weights", "", nbits_weights, "MatMulBits", function="dequantize"),
+    _pass("8-bit layers", "fuse", qlayers, *_QUANTIZED),
+    _pass(
+        "dequantized constants", "fold", constant_folding, "DequantizeLinear", "DequantizeBits", function="dequantized"
+    ),
+    _pass("linear", "", linear, "MatMul", "Gemm"),
+    _pass("computed operands", "", computed_parameters, *computed_parameters.PARAMETERS),
+    _pass("activation patterns", "fuse", activation_patterns, *activation_patterns.ROOTS),
+    _pass("norms", "fuse", rms_norm, "ReduceMean"),
+    _pass("heads", "fuse", heads, "Softmax"),
+    _pass("batch norm", "fold", bn_folding, "BatchNormalization", *bn_folding.ARITHMETIC, function="fold_scales"),
+    _pass("attention", "fuse", attention_fusion, "Softmax"),
+    _pass("bias", "fuse", bn_folding, "Add", "Sub", function="fold_biases"),
+    _pass("padding", "fuse", pad, "Pad"),
+    _pass("epilogue", "fuse", epilogue, "Add", "Activation", "PRelu", "LayerNormalization"),
+    _pass("projections", "fuse", qkv, "Linear"),
+    _pass("8-bit results", "fuse", results, "QuantizeLinear", "DequantizeLinear"),
+    _pass("8-bit additions", "fuse", additions, "QuantizedAdd"),
+    _pass("blocks", "fuse", mark_mbconv, "Conv"),
+    _pass("subgraphs", "", subgraphs),
+    _pass("dead code", "", cleanup, function="remove_dead"),
+    _pass("types", "", float64),
 ]
 # the names of 1.0 stay valid
 RENAMED = {"dequantised constants": "dequantized constants"}  # codespell:ignore dequantised
@@ -85,15 +108,16 @@ def check_names(disabled):
     return frozenset(disabled)
 
 
-def optimize(graph, *, fold, fuse, disabled=(), packed=None):
+def optimize(graph, *, fold, fuse, disabled=(), packed=None, tell=quiet):
     """Runs the passes on the graph, in place, but those whose names are in `disabled`; returns the list of Fusion and
-    Refusal. `packed` has the weights that were packed in graphs around it."""
+    Refusal. `packed` has the weights that were packed in graphs around it; `tell` is told what part is done."""
     disabled, packed = check_names(disabled), {} if packed is None else packed
     inner = partial(optimize, fold=fold, fuse=fuse, disabled=disabled, packed=packed)
     context = Context(graph, subgraphs.inline_known(graph), inner, packed)
-    for each in PASSES:
+    for done, each in enumerate(PASSES, 1):
         if each.name not in disabled and (not each.kind or (fold if each.kind == "fold" else fuse)):
             context.run(each)
+        tell(done / len(PASSES), each.name)
     if all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs):
         graph.known = without_data(context.known)
     return context.report

@@ -9,21 +9,27 @@ express it. What C has no step for runs as a NumPy step between two programs, on
 import math
 from dataclasses import replace
 from itertools import groupby, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import _core
+from ..._internal.lazy import LazyModule
 from ..inference.evaluate import evaluate
 from ..inference.shape_inference import infer
 from ..ir.graph import Node
-from ..ir.subgraph import DataDependentShape
+from ..ir.subgraph import DataDependentShape, branch_of, captured, graphs_of
 from ..ir.symbolic import Conditions, concrete, is_symbolic
 from ..operators.registry import OPERATORS
 from ..operators.schema import Kernel
 from ..steps.lowering import LoweringContext, NoKernel
 from ..steps.tensor import TensorView, channels_last, physical_memory, same_order
-from . import batch_tiling, inplace, mbconv, precision
+from . import batch_tiling, inplace, mbconv
+
+if TYPE_CHECKING:
+    from . import precision
+else:
+    precision = LazyModule(".precision", __package__)
 
 
 class CallSequence:
@@ -56,6 +62,7 @@ class Evaluation:
         self._reads = [t.finder() for t in step.reads]
         self._writes: list[Any] = [None if t is None else t.finder() for t in step.writes]
         self._given = [bool(v) for v in step.node.inputs]
+        self._ufunc = _ufunc_of(step)
 
     def steps_of(self, plan):
         return [self._step]
@@ -63,6 +70,10 @@ class Evaluation:
     def run(self, slots, times=None):
         step = self._step
         arrays = [find(slots) for find in self._reads]
+        if self._ufunc is not None:
+            with np.errstate(all="ignore"):
+                self._ufunc(*arrays, out=self._writes[0](slots))
+            return
         if step.node.op == "Cast":
             with np.errstate(invalid="ignore", over="ignore"):
                 return np.copyto(self._writes[0](slots), arrays[0], casting="unsafe")
@@ -76,6 +87,38 @@ class Evaluation:
         except IndexError as e:
             raise ValueError(f"{step.node.op} {step.node.name!r}: {e}") from None
         results = results if isinstance(results, (list, tuple)) else [results]
+        for find, result in zip(self._writes, results, strict=False):
+            if find is not None:
+                np.copyto(find(slots), result)
+
+
+def _ufunc_of(step):
+    """NumPy's own function where that alone is all that a step does, in the type of its result; else None."""
+    node = step.node
+    found = getattr(OPERATORS[node.op].evaluate, "ufunc", None)
+    if found is None or node.activation is not None or node.residual or len(step.reads) != found.nin:
+        return None
+    try:
+        made = found(*(np.ones((), t.dtype) for t in step.reads)).dtype
+    except TypeError:  # the call says so
+        return None
+    return found if made == step.writes[0].dtype else None
+
+
+class Branch(Evaluation):
+    """An If: its condition says which graph runs, and that alone reads what it takes."""
+
+    def __init__(self, step, graphs):
+        super().__init__(step, graphs)
+        node, numbers = step.node, list(range(len(self._reads)))
+        self._branches = {
+            key: (graph, [self._reads[i] for i in captured(node, key, numbers)])
+            for key, graph in graphs_of(node).items()
+        }
+
+    def run(self, slots, times=None):
+        graph, reads = self._branches[branch_of(self._step.node, self._reads[0](slots))]
+        results = self._graphs.call(graph, [find(slots) for find in reads])
         for find, result in zip(self._writes, results, strict=False):
             if find is not None:
                 np.copyto(find(slots), result)
@@ -267,7 +310,8 @@ class Plan:
             if isinstance(part, _Part):
                 self.parts.append(part.calls(idle, values, offsets, constants))
             else:
-                self.parts.append(Evaluation(self.step(part), template.graphs))
+                kind = Branch if part.node.op == "If" else Evaluation
+                self.parts.append(kind(self.step(part), template.graphs))
 
     def run(self, slots):
         for part in self.parts:

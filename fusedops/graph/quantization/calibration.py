@@ -5,7 +5,7 @@ import numbers
 
 import numpy as np
 
-from ...quantized import between
+from ...quantization import between
 
 BINS = 2048  # of a histogram
 _CUTS = np.linspace(1, 0.2, 81)  # parts of a range that are tried for the lowest error

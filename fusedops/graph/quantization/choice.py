@@ -10,7 +10,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from ... import _core
-from ...quantized import between
+from ...quantization import between
 from ..inference import cost
 from ..operators.registry import OPERATORS, carried
 

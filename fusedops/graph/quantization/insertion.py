@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...quantized import Quantization, quantize, symmetric
+from ...quantization import Quantization, quantize, symmetric
 from ..ir.graph import Node, unique
 
 

@@ -6,6 +6,7 @@
 Everything is decided on the network as its passes left it: batch norm is in the weights, activations are known.
 """
 
+import logging
 import math
 import numbers
 from collections.abc import Mapping
@@ -22,10 +23,12 @@ from ..ir.explanation import Quantized, QuantizedLayer, QuantizedOutput
 from ..ir.graph import Value
 from ..operators import qdq, qlinear
 from ..operators.registry import OPERATORS
-from . import calibration, choice, equalization
+from . import calibration, choice, equalization, timing
 from .insertion import Insertion, quantized_weights
 
 LAYERS = "Conv", "Linear"
+LOGGER = logging.getLogger("fusedops")
+_ROUNDS = 3  # of measuring: what goes back to float32 moves conversions
 _SNR = 20.0  # decibels: noise of a tenth of the signal
 
 
@@ -34,9 +37,10 @@ class Options(NamedTuple):
     keep: tuple
     layer_snr: float
     snr: float
+    measure: bool
 
     @classmethod
-    def of(cls, calibration_, keep, layer_snr, snr):
+    def of(cls, calibration_, keep, layer_snr, snr, measure):
         """The options as a user gives them, None for the default of one."""
         calibration_ = "mse" if calibration_ is None else calibration_
         layer_snr, snr = (_SNR if value is None else value for value in (layer_snr, snr))
@@ -47,7 +51,7 @@ class Options(NamedTuple):
         for name, value in (("layer_snr", layer_snr), ("snr", snr)):
             if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
                 raise ValueError(f"{name} is {value!r}, but must be decibels: 20 is noise of a tenth of the signal")
-        return cls(calibration.method_of(calibration_), tuple(keep), float(layer_snr), float(snr))
+        return cls(calibration.method_of(calibration_), tuple(keep), float(layer_snr), float(snr), bool(measure))
 
 
 def is_quantized(graph):
@@ -68,7 +72,7 @@ def quantize(session, optimized, session_of, samples, options, progress):
     base = session_of(graph)
     shapes = _shapes(graph, work.samples[0])
     measured = work.measure(base, shapes, options.method)
-    return _chosen(base, optimized, work, measured, shapes, options, session.options.bfloat16)
+    return _chosen(plain, base, optimized, work, measured, shapes, options)
 
 
 # ---- what is given ---------------------------------------------------------------------------------------------------
@@ -302,9 +306,20 @@ def _why_not(graph, node, shapes):
     return ""
 
 
-def _chosen(base, optimized, work, measured, shapes, options, bfloat16):
-    """The cheapest choice whose outputs move no farther than they may: while they do, the layers that move their own
-    results most go back to float32, twice as many each time."""
+class _Choice(NamedTuple):
+    """Layers in int8, and what follows from that."""
+
+    int8: set
+    made: object  # the graph
+    session: object  # of it
+    outputs: tuple  # how far they moved
+    ns: float  # predicted
+    float_ns: float
+
+
+def _chosen(plain, base, optimized, work, measured, shapes, options):
+    """The cheapest choice whose outputs move no farther than they may. What is then measured to be slower in int8 goes
+    back to float32."""
     graph = base.graph
     shapes = {v: shape for v, shape in shapes.items() if v not in measured.unbounded}
     able = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
@@ -314,34 +329,76 @@ def _chosen(base, optimized, work, measured, shapes, options, bfloat16):
     def costs_of(narrow):
         return {n: choice.cost_of(n, shapes, prepared[n], narrow) for n in timed}
 
-    costs, float32 = costs_of(bfloat16), costs_of(False)
+    costs, float32 = costs_of(plain.options.bfloat16), costs_of(False)
     kept = _kept(able, measured, options)
-    back = 1
+
+    def choose(costs):
+        return _within_bounds(base, optimized, work, measured, shapes, options.snr, costs, kept)
+
+    found, times = choose(costs), timing.NONE
+    if options.measure:
+        found, times = _measured(found, choose, plain, work.samples[0], costs, kept)
+    work.progress(1.0)
+    bits = {n: 32 if costs.get(n) == float32.get(n) else 16 for n in graph.nodes} | dict.fromkeys(found.int8, 8)
+    reasons = {n: why or kept.get(n.name) for n in graph.nodes if (why := _why_not(graph, n, shapes)) is not None}
+    rows = [_row(n, bits[n], measured, costs, why, times) for n, why in reasons.items()]
+    others = cost.of_others([n for n in graph.nodes if n not in costs], shapes)
+    whole = [1e3 * s for s in times.whole] if found.int8 and times.whole else (None, None)
+    method = calibration.shown(options.method)
+    done = Quantized(method, tuple(rows), found.outputs, found.ns, found.float_ns, others, *whole)
+    LOGGER.info("quantized: %r", done)
+    for row in rows:
+        LOGGER.debug("quantized: %s %s: %s", row.op, row.node, row.reason or f"int{row.bits}")
+    return found.made, done
+
+
+def _measured(found, choose, plain, arrays, costs, kept):
+    """(the choice by times as measured in place of predicted ones, the Times). All of it is float32 where the whole
+    network is slower in int8."""
+    times = timing.NONE
+    for _ in range(_ROUNDS):
+        predicted = {n.name: costs[n] for n in found.int8 if n in costs}
+        if not predicted:
+            return found, times
+        times = times.joined(timing.measured(found.session, plain, arrays, predicted))
+        before, found = found, choose(times.costs(costs))
+        if found.int8 == before.int8:
+            break
+    else:
+        times = times.joined(timing.measured(found.session, plain, arrays, {}))
+    if times.lost:
+        why = "the whole network is measured to be slower in int8 here: {:.3g} ms, {:.3g} in float32"
+        why = why.format(*(1e3 * s for s in times.whole))
+        kept |= {n.name: why for n in found.int8 if n in costs}
+        found = choose(costs)
+    return found, times
+
+
+def _within_bounds(base, optimized, work, measured, shapes, snr, costs, kept):
+    """The cheapest choice. While outputs move too far, the layers that move their own results most go back to float32,
+    twice as many each time; `kept` gets them, with the reason."""
+    graph, back = base.graph, 1
     while True:
         int8, values, total, float_total = choice.choose(graph, costs, shapes, kept)
         quantizations = choice.shared(int8 - costs.keys(), measured.quantizations)
         made = Insertion(graph, int8, values, quantizations, measured.biases).made()
-        outputs = work.moved(base, optimized(made))
+        session = optimized(made)
+        outputs = work.moved(base, session)
         worst = sorted((n for n in int8 if n in costs), key=lambda n: measured.snrs[n.name])[:back]
-        if not worst or min(o.snr for o in outputs) >= options.snr:
-            break
-        kept |= {n.name: f"the outputs would move beyond the bound of {options.snr:g} dB" for n in worst}
+        if not worst or min(o.snr for o in outputs) >= snr:
+            return _Choice(int8, made, session, outputs, total, float_total)
+        kept |= {n.name: f"the outputs would move beyond the bound of {snr:g} dB" for n in worst}
         back *= 2
-    work.progress(1.0)
-    bits = {n: 32 if costs.get(n) == float32.get(n) else 16 for n in graph.nodes} | dict.fromkeys(int8, 8)
-    reasons = {n: why or kept.get(n.name) for n in graph.nodes if (why := _why_not(graph, n, shapes)) is not None}
-    rows = [_row(n, bits[n], measured, costs, why) for n, why in reasons.items()]
-    others = cost.of_others([n for n in graph.nodes if n not in costs], shapes)
-    return made, Quantized(calibration.shown(options.method), tuple(rows), outputs, total, float_total, others)
 
 
-def _row(node, bits, measured, costs, why):
-    """What became of a layer; `why` it may not go to int8, if there is a reason beside cost."""
+def _row(node, bits, measured, costs, why, times):
+    """What was done to a layer; `why` it may not go to int8, if there is a reason beside cost."""
     if measured.unbounded & {*node.inputs, node.output}:
         why = "its values are not finite on the samples"
-    why = why or ("" if bits == 8 else _dearer(node, costs))
+    why = why or ("" if bits == 8 else _dearer(node, costs, times))
     ns, float_ns = costs.get(node, (None, None))
-    return QuantizedLayer(node.name, node.op, bits, measured.snrs.get(node.name), ns, float_ns, why)
+    us, float_us = (1e6 * s for s in times.layers[node.name]) if node.name in times.layers else (None, None)
+    return QuantizedLayer(node.name, node.op, bits, measured.snrs.get(node.name), ns, float_ns, why, us, float_us)
 
 
 def _kept(able, measured, options):
@@ -354,9 +411,12 @@ def _kept(able, measured, options):
     return kept | {n.name: "kept, as was asked" for n in able if set(options.keep) & {n.name, *n.fused_from}}
 
 
-def _dearer(node, costs):
+def _dearer(node, costs, times):
     if node not in costs:
         return "there is no kernel of int8 for it"
+    int8, float32 = times.layers.get(node.name, (0, 0))
+    if int8 > float32:
+        return f"it is measured to be slower in int8 here: {1e6 * int8:.3g} us, {1e6 * float32:.3g} in float32"
     if costs[node].ns >= costs[node].float_ns:
         return "it is predicted to be slower in int8 here"
     return "its gain would not pay for the conversions around it"

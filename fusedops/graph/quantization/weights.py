@@ -1,33 +1,56 @@
 """Weights of products in 4 or 8 bits, without samples: rounded to nearest in blocks, each with the scale of the least
 squared error. Rows are rounded to int8 as they come (accuracy level 4 of MatMulBits)."""
 
+import logging
 import math
 
 import numpy as np
 
 from ..._core import BITS_COLUMNS
+from ..._internal.progress import quiet
 from ..ir.explanation import Quantized, QuantizedLayer
 from ..ir.graph import unique
 from ..operators.matmul_nbits import pack, packed
+from ..operators.registry import OPERATORS
 
+LOGGER = logging.getLogger("fusedops")
 BITS = {"int4": 4, "int8": 8}
 BLOCK = 32
 _CANDIDATES = np.linspace(0.75, 1.1, 15, dtype=np.float32)  # times that for which the largest weight is the last level
 _AT_ONCE = 1 << 20  # weights that are looked at
 
 
-def quantize_weights(graph, weights, keep):
-    """(the graph with the weights of its products in so many bits, the Quantized); `keep` names layers that stay."""
+def quantize_weights(graph, weights, keep, tell=quiet):
+    """(the graph with the weights of its products in so many bits, the Quantized); `keep` names layers that stay, and
+    `tell` is told what part is done."""
     graph, bits = graph.copy(), bits_of(weights)
     layers = [n for n in graph.nodes if n.op == "Linear" and graph.constant(n, 1) is not None]
-    kept, made, rows = _kept(layers, keep), {}, []
-    for node in layers:
-        why = "kept, as was asked" if node.name in kept else _why_not(graph, node, bits)
-        snr = None if why else _replace(graph, node, bits, made)
-        rows.append(QuantizedLayer(node.name, "Linear", 32 if why else bits, snr, None, None, why))
+    rows = [*_rounded_rows(graph, layers, _kept(layers, keep), bits, tell), *_others(graph, layers)]
+    LOGGER.info("weights in %s: %d of %d layers", weights, sum(row.bits == bits for row in rows), len(rows))
     used = {v for n in graph.nodes for v in n.reads()} | set(graph.results)
     graph.constants, graph.defaults = {v: a for v, a in graph.constants.items() if v in used}, []
     return graph, Quantized("rounding to nearest", tuple(rows), (), 0.0, 0.0)
+
+
+def _rounded_rows(graph, layers, kept, bits, tell):
+    """Rounds the weights of layers in place; yields what was done to each."""
+    sizes, made, done = [graph.constant(n, 1).size for n in layers], {}, 0
+    for node, size in zip(layers, sizes, strict=True):
+        tell(done / max(sum(sizes), 1), node.name)
+        why = "kept, as was asked" if node.name in kept else _why_not(graph, node, bits)
+        snr = None if why else _replace(graph, node, bits, made)
+        yield QuantizedLayer(node.name, "Linear", 32 if why else bits, snr, None, None, why)
+        done += size
+    tell(1.0)
+
+
+def _others(graph, layers):
+    """Yields what is said of the other nodes with weights: these stay as they are."""
+    names = {n.name for n in layers}
+    for node in graph.nodes:
+        w = graph.constant(node, 1) if OPERATORS[node.op].kernel.weights else None
+        if w is not None and node.name not in names and node.op != "LinearBits":
+            yield QuantizedLayer(node.name, node.op, 32, None, None, None, "only products have weights in blocks")
 
 
 def _kept(layers, keep):

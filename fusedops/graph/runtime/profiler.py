@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import _core
+from ..._internal.timing import Shown, Summary, batch_time
 from ...layers import Linear
 from ...runtime import get_num_threads
-from ...timing import Shown, Summary, batch_time
 from ..ir.explanation import quantity, table
 from ..operators.registry import OPERATORS
 from ..planner.plan import CallSequence

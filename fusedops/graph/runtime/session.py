@@ -1,15 +1,21 @@
 """A graph that runs: its plans, kept by the shapes of its inputs, and the memory that calls share."""
 
+from __future__ import annotations
+
 import os
 from collections import deque
 from functools import partial
 from itertools import count
+from logging import INFO
 from threading import Lock
+from time import perf_counter
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import numpy as np
 
 from ... import _core
+from ..._internal.lazy import LazyModule
 from ..inference.shape_inference import MAX_VALUES, infer, shape_inputs
 from ..ir.options import BuildOptions
 from ..ir.subgraph import DataDependentShape, decisions, inlined
@@ -19,11 +25,16 @@ from ..planner.plan import SymbolicPlan, batch_of
 from ..steps.caches import caches_of
 from ..steps.prepared import Prepared
 from ..steps.tensor import working_memory
-from . import destinations, segments
+from . import destinations, plan_log
 from .arguments import checked, with_inputs
-from .lent_caches import LentCaches
 from .loop_runner import Subgraphs
-from .profiler import run_timed
+
+if TYPE_CHECKING:
+    from . import lent_caches, profiler, segments
+else:
+    lent_caches = LazyModule(".lent_caches", __package__)
+    profiler = LazyModule(".profiler", __package__)
+    segments = LazyModule(".segments", __package__)
 
 PLANS = 64  # kept at most; when one more comes, the half that was not used for longest leaves
 CACHED_PLANS = 4  # for decoders: a length rarely repeats
@@ -106,7 +117,7 @@ class Session:
         given = None if out is None else destinations.listed(out, self.graph.outputs)
         if given is not None:
             if self._lent is None:
-                self._lent = LentCaches([] if self.caches or self._branching else caches_of(self.graph))
+                self._lent = lent_caches.LentCaches([] if self.caches or self._branching else caches_of(self.graph))
             results = self._lent.run(self, arrays, given, executed)
             if results is not None:
                 return results
@@ -164,8 +175,10 @@ class Session:
             with self._lock:
                 found = self._plans.get(key)
                 if found is None:
-                    values = {name: x.copy() for name, x in values.items()}
+                    values, start = {name: x.copy() for name, x in values.items()}, perf_counter()
                     found = self._new_plan(shapes, values, threads, arrays, capacity)
+                    if plan_log.LOGGER.isEnabledFor(INFO) and not self.inner:
+                        plan_log.planned(self.graph, found[0], shapes, perf_counter() - start)
                     most = CACHED_PLANS if capacity else PLANS
                     if len(self._plans) >= most:  # half of them, as a sequence that grows needs one a call
                         for old in sorted(self._plans, key=lambda k: self._plans[k][0].used)[: (most + 1) // 2]:
@@ -353,6 +366,6 @@ def _seconds(plan, arenas, arrays):
     """The seconds of each of a plan's steps in one call."""
     arena, *results = working_memory(plan, arenas)
     try:
-        return run_timed(plan, (arena, *arrays, *results))
+        return profiler.run_timed(plan, (arena, *arrays, *results))
     finally:
         arenas.append(arena)

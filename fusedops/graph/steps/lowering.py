@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ... import _core, activations
-from ...mapped import aligned
+from ..._internal.mmap_arrays import aligned
 from ..ir.dtypes import CASTS
 from ..ir.symbolic import Deferred, is_symbolic, typed
 from .caches import kept

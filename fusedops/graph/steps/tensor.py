@@ -120,8 +120,12 @@ def part(x, where):
 
 def broadcast_shapes(*shapes):
     """As NumPy's, of shapes that SymInts may be in."""
-    if all(shape == shapes[0] for shape in shapes[1:]):
-        return tuple(shapes[0]) if shapes else ()
+    first = shapes[0] if shapes else ()
+    for shape in shapes[1:]:
+        if shape != first and shape:
+            break
+    else:
+        return tuple(first)
     found = []
     for sizes in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
         size = next((n for n in sizes if n != 1), 1)

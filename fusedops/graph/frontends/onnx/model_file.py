@@ -1,22 +1,29 @@
-"""An ONNX model as a checked message: damage, data that is in other files, opsets that are too old."""
+"""An ONNX model as a checked message: damage, data that is in other files, opsets that are too old. The onnx package is
+imported for what it alone can do: text, operators that it defines by others, opsets that are too old."""
 
 import contextlib
-import functools
 import math
 import os
+import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .... import extras
-from ....mapped import mapped_file, opened, whole
+from ...._internal import install_hint
+from ...._internal.lazy import LazyModule
+from ...._internal.mmap_arrays import mapped_file, opened, whole
 from ...ir.errors import DamagedFile, UnsupportedOperator
-from ...operators import early_onnx
-from ...operators.learned import DOMAIN as LEARNED
-from . import inline_weights, records
+from . import records, schemas, wire
+
+if TYPE_CHECKING:
+    from ...operators import early_onnx, learned
+else:
+    early_onnx, learned = (LazyModule(f"fusedops.graph.operators.{name}") for name in ("early_onnx", "learned"))
 
 OPSETS = range(7, 29)
 MAPPED = 1 << 24  # bytes of a file from which on it is mapped; others are read, and may be written again at once
 SMALL = 1 << 20  # bytes of an array that is copied where its elements are not aligned
+_TEXT = {".txtpb", ".pbtxt", ".textproto", ".prototxt", ".onnxjson", ".json", ".onnxtxt", ".onnxtext"}
 
 
 def import_onnx():
@@ -24,48 +31,48 @@ def import_onnx():
         import onnx
         import onnx.version_converter
     except ImportError:
-        raise ImportError(f"reading ONNX models needs the onnx package: {extras.command('onnx')}") from None
+        raise ImportError(f"reading this ONNX model needs the onnx package: {install_hint.command('onnx')}") from None
     return onnx
 
 
-def parse(onnx, model):
+def parse(model):
     """(its records, its opset, whether ONNX brought it up to that, what holds data of tensors by its location) of a
     path, bytes, a binary file or a ModelProto."""
     model = whole(model)
-    path = None if isinstance(model, (bytes, bytearray, memoryview, onnx.ModelProto)) else os.fspath(model)
+    path = None if isinstance(model, (bytes, bytearray, memoryview)) or is_proto(model) else os.fspath(model)
     what = "the model" if path is None else repr(path)
-    with _one_error(onnx, what):
-        proto, own = _message(onnx, model, path)
+    data = _data(model, path)
+    with _one_error(what):
+        proto = data if is_proto(data) else wire.parse(wire.Model, data)
         found = records.Model(proto)
-        _check(onnx, found)
-    files = _outside(onnx, found, path, own)
-    if found.opset is None and set(found.opsets) == {LEARNED}:
+        _check(found)
+    files = _outside(found, path)
+    if found.opset is None and set(found.opsets) == {learned.DOMAIN}:
         found.opset = OPSETS[-1]  # of operators that none is of
     if found.opset is None:
         raise DamagedFile(
             "the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone"
         )
     if found.opset < OPSETS[0]:
-        _take_in(onnx, found, files)
-        return records.Model(_upgraded(onnx, proto, found.opset), found.metadata), OPSETS[0], True, {}
+        return _newer(found, data, files), OPSETS[0], True, {}
     return found, found.opset, False, files
 
 
-def _message(onnx, model, path):
-    """(the ModelProto, the bytes that large data is left in)."""
-    if isinstance(model, onnx.ModelProto):
-        return model, b""
-    own, text = (bytes(model), None) if path is None else (contents(path), _text_format(onnx, path))
-    without = inline_weights.without_data(own) if text is None else None
-    if without is not None:
-        return onnx.load_model_from_string(without), own
-    return onnx.load_model_from_string(own[:], text or "protobuf"), b""  # a pipe can be read once
+def is_proto(model):
+    """Whether it is a ModelProto of the onnx package, which who has one has imported."""
+    return isinstance(model, getattr(sys.modules.get("onnx"), "ModelProto", ()))
 
 
-def _text_format(onnx, path):
-    """ONNX's name of the text that a file is by its ending, or None."""
-    found = onnx.serialization.registry.get_format_from_file_extension(os.path.splitext(path)[1])
-    return None if found == "protobuf" else found
+def _data(model, path):
+    """The bytes of a model, or its message where it is one or the text of one."""
+    if path is None:
+        return model if is_proto(model) or isinstance(model, bytes) else bytes(model)
+    if os.path.splitext(path)[1] not in _TEXT:
+        return contents(path)
+    onnx = import_onnx()
+    with _one_error(repr(path)):
+        text = onnx.serialization.registry.get_format_from_file_extension(os.path.splitext(path)[1])
+        return onnx.load_model_from_string(contents(path)[:], text)
 
 
 def contents(path):
@@ -77,13 +84,13 @@ def contents(path):
 
 
 @contextlib.contextmanager
-def _one_error(onnx, what):
+def _one_error(what):
     """What is wrong with a file comes as one kind of error, whatever the layer that found it."""
-    from google.protobuf.message import DecodeError
-
     try:
         yield
-    except (DecodeError, onnx.checker.ValidationError, ValueError, RuntimeError) as e:
+    except Exception as e:
+        if not isinstance(e, (ValueError, RuntimeError)) and not type(e).__module__.startswith(("google.", "onnx.")):
+            raise
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise DamagedFile(
             f"{what} is not an ONNX model, or a damaged one: {reason}: export or download it again; "
@@ -91,8 +98,8 @@ def _one_error(onnx, what):
         ) from None
 
 
-def _check(onnx, model):
-    """Each node by ONNX's own checker, where its operator is known and current; the order of nodes and names are
+def _check(model):
+    """Each node by what ONNX says of its operator, where that is known and current; the order of nodes and names are
     checked as they are read."""
     if not model.graph.nodes and not model.graph.outputs:
         raise ValueError("it has no graph")
@@ -100,48 +107,22 @@ def _check(onnx, model):
     for version in versions:
         if not 0 <= version < 2**31:
             raise ValueError(f"it has a version of {version}")
-    context = onnx.checker.C.CheckerContext()
-    context.ir_version = min(model.ir_version or onnx.IR_VERSION, onnx.IR_VERSION)
-    context.opset_imports = model.opsets
     for graph in model.graph.all():
         for node in graph.nodes:
-            if not node.nested and _is_current(model, node.key) and not _has_data_outside(node):
-                proto = node.proto
-                if proto.domain != node.domain:
-                    proto = onnx.NodeProto.FromString(proto.SerializeToString())
-                    proto.domain = node.domain  # which the checker knows by one name
-                onnx.checker.check_node(proto, context)
+            if node.key not in model.functions:
+                schemas.check(node, model.opsets.get(node.domain, 0))
 
 
-def _has_data_outside(node):
-    """Whether a tensor of a node, which the checker would look for, has its data elsewhere."""
-    return any(a.is_tensor and a.proto.t.data_location for a in node.attributes)
-
-
-def _is_current(model, key):
-    """Whether ONNX's checker knows an operator. The value of a Constant is checked as it is read."""
-    domain, op = key
-    return key not in model.functions and op != "Constant" and _has_schema(op, model.opsets.get(domain, 0), domain)
-
-
-@functools.lru_cache(1000)
-def _has_schema(op, opset, domain):
-    import onnx
-
-    return onnx.defs.has(op, opset, domain) and not onnx.defs.get_schema(op, opset, domain).deprecated
-
-
-def _outside(onnx, model, path, own):
-    """{location: bytes} of what holds data of tensors: the model's own bytes, or files in its folder or in that of the
-    file it links to."""
-    found = {inline_weights.OWN: own}
+def _outside(model, path):
+    """{location: bytes} of files with data of tensors, in the model's folder or in that of the file it links to."""
+    found = {}
     if not model.outside:
         return found
     folder = os.path.dirname(os.path.abspath(path or ""))
     roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path or ""))}
     for tensor in model.outside:
-        with _one_error(onnx, repr(path)):
-            location = onnx.external_data_helper.ExternalDataInfo(tensor).location
+        with _one_error(repr(path)):
+            location = _place_of_data(tensor)[0]
         if location in found:
             continue
         if path is None:
@@ -167,30 +148,55 @@ def _place(path, name, location, folder, roots):
     return there
 
 
-def read_outside(onnx, tensor, files, dtype=None):
+def _place_of_data(tensor):
+    """(location, first byte, number of bytes or None) of the data of a tensor that is in another file."""
+    given = {entry.key: entry.value for entry in tensor.external_data}
+    try:
+        return given["location"], int(given.get("offset") or 0), int(given["length"]) if "length" in given else None
+    except (KeyError, ValueError):
+        raise ValueError(f"tensor {tensor.name!r} does not say where its data is: {given}") from None
+
+
+def read_outside(tensor, files, dtype=None):
     """The data of a tensor, which is in `files`: as an array where its dtype is that of an element, else as bytes. A
     message has room for 2 GB; such an array is a view, which may have its elements at odd addresses."""
-    info = onnx.external_data_helper.ExternalDataInfo(tensor)
-    data, offset = files[info.location], info.offset or 0
-    length = len(data) - offset if info.length is None else info.length
+    location, offset, length = _place_of_data(tensor)
+    data = files[location]
+    length = len(data) - offset if length is None else length
     if not 0 <= offset <= offset + length <= len(data):
-        where = "the file" if info.location == inline_weights.OWN else repr(info.location)
-        raise DamagedFile(f"bytes {offset} to {offset + length} of {where}, which has {len(data)}")
+        raise DamagedFile(f"bytes {offset} to {offset + length} of {location!r}, which has {len(data)}")
     if dtype is None:
         return data[offset : offset + length]
-    if length != dtype.itemsize * math.prod(tensor.dims):
-        raise DamagedFile(f"{length} bytes for the shape {tuple(tensor.dims)} of {dtype}")
-    a = np.frombuffer(data, dtype, length // dtype.itemsize, offset) if length else np.empty(0, dtype)
-    a = a.reshape(tuple(tensor.dims))
-    return a.copy() if not a.flags.aligned and length < SMALL else a
+    return array_of(memoryview(data)[offset : offset + length], dtype, tuple(tensor.dims))
 
 
-def _take_in(onnx, model, files):
-    """Reads the data of tensors from other files into the messages."""
-    for tensor in model.outside:
-        tensor.raw_data = read_outside(onnx, tensor, files)
+def array_of(data, dtype, shape):
+    """The array of a tensor's bytes: a view of them, which may have its elements at odd addresses."""
+    if len(data) != dtype.itemsize * math.prod(shape):
+        raise DamagedFile(f"{len(data)} bytes for the shape {shape} of {dtype}")
+    a = (np.frombuffer(data, dtype) if len(data) else np.empty(0, dtype)).reshape(shape)
+    return a.copy() if not a.flags.aligned and len(data) < SMALL else a
+
+
+def _newer(model, data, files):
+    """The records of a model of an opset that is older than those read here, as ONNX brings it up."""
+    onnx, opset = import_onnx(), model.opset
+    if not is_proto(data) and len(data) >= 1 << 31:
+        raise _too_large(opset)
+    proto = data if is_proto(data) else onnx.load_model_from_string(data[:])
+    outside = records.Model(proto).outside
+    for tensor in outside:
+        tensor.raw_data = read_outside(tensor, files)
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
+    return records.Model(_upgraded(onnx, proto, opset), model.metadata)
+
+
+def _too_large(opset):
+    return UnsupportedOperator(
+        f"the model has opset {opset} and more than the 2 GB that ONNX can convert; fusedops reads {OPSETS[0]} to "
+        f"{OPSETS[-1]}: export it again with one of these"
+    )
 
 
 def _upgraded(onnx, proto, opset):
@@ -201,10 +207,7 @@ def _upgraded(onnx, proto, opset):
         stand_ins, proto = _with_stand_ins(onnx, proto)
         return _put_back(onnx.version_converter.convert_version(proto, OPSETS[0]), stand_ins)
     except EncodeError:
-        raise UnsupportedOperator(
-            f"the model has opset {opset} and more than the 2 GB that ONNX can convert; fusedops reads {OPSETS[0]} to "
-            f"{OPSETS[-1]}: export it again with one of these"
-        ) from None
+        raise _too_large(opset) from None
     except (RuntimeError, TypeError, ValueError, onnx.version_converter.ConvertError) as e:
         raise UnsupportedOperator(
             f"the model has opset {opset}; fusedops reads {OPSETS[0]} to {OPSETS[-1]}, and ONNX cannot convert it: {e}"

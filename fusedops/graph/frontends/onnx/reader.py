@@ -3,22 +3,31 @@ knows of opsets."""
 
 import functools
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...._internal.lazy import LazyModule
 from ...inference.shape_inference import infer_from
 from ...ir.dtypes import BY_ONNX, ELEMENT_TYPES, FIELDS, from_onnx
 from ...ir.errors import BadNode, DamagedFile, UnsupportedOperator
 from ...ir.graph import Graph, Node, TensorInfo, Value, unique
 from ...ir.graph_builder import GraphBuilder
-from ...operators.contrib import nchwc
 from ...operators.registry import OPERATORS, READ, RECORDS, Absent, check_inputs
-from .model_file import OPSETS, import_onnx, parse, read_outside
-from .records import VALUES, Attribute, Function
+from .model_file import OPSETS, array_of, import_onnx, parse, read_outside
+from .records import EXTERNAL, SPARSE, VALUES, Attribute, Function
+
+if TYPE_CHECKING:
+    from ...operators.contrib import nchwc
+else:
+    nchwc = LazyModule("fusedops.graph.operators.contrib.nchwc")
 
 _FOUR_BITS = {21: np.uint8, 22: np.int8}  # what holds elements of UINT4 and INT4, which NumPy does not have
-DEEPEST = 64  # functions that call functions
+DEEPEST = 200  # functions that call functions, within the 1000 calls that Python nests
+LARGEST = 1_000_000  # nodes that are read, those of a function once for each call
 _PLAIN = {t.onnx: t for t in ELEMENT_TYPES if t.field}  # whose elements are in files as NumPy has them
+_OTHER_VALUES = "sequence_type", "map_type", "opaque_type", "sparse_tensor_type", "optional_type"
+_FLOAT16, _BFLOAT16, _FLOATS = 10, 16, {1, 10, 11, 16}  # TensorProto's numbers
 
 
 def read_onnx(model):
@@ -33,9 +42,8 @@ def read_onnx(model):
     OSError
         The file, or one with its weights, cannot be read.
     """
-    onnx = import_onnx()
-    found, opset, upgraded, files = parse(onnx, model)
-    graph = _Reader(_Library(onnx, found, opset, files), found.graph, upgraded).graph
+    found, opset, upgraded, files = parse(model)
+    graph = _Reader(_Library(found, opset, files), found.graph, upgraded).graph
     graph.metadata = found.metadata
     return graph
 
@@ -103,11 +111,12 @@ def _sorted(nodes, makers, wanted):
 class _Library:
     """What operators mean in this model: its opsets, its own functions, and those that ONNX gives operators."""
 
-    def __init__(self, onnx, model, opset, files):
+    def __init__(self, model, opset, files):
         self.defaults = not 0 < model.ir_version < 4  # older files have to list every weight as an input
-        self.files, self.onnx, self.opset, self.domains = files, onnx, opset, model.opsets | {"": opset}
+        self.files, self.opset, self.domains = files, opset, model.opsets | {"": opset}
         self.functions, unknown, self.orders, self.graph = model.functions, {}, {}, model.graph
         self.int4_constants = {}  # constants of 4 bits by their ids
+        self.nodes_read = 0
         self._collect(model.graph, opset, unknown, set())
         if unknown:
             listed = "; ".join(
@@ -142,6 +151,11 @@ class _Library:
                 unknown.setdefault(node.op, []).append(node.name or f"#{i}")
 
     @functools.cached_property
+    def onnx(self):
+        """The onnx package, where a model has what it alone knows."""
+        return import_onnx()
+
+    @functools.cached_property
     def channel_block(self):
         """See nchwc: nodes and shapes of the whole file say it."""
         graphs = list(self.graph.all())
@@ -172,14 +186,11 @@ class _Library:
         return schema if schema.has_function or schema.has_context_dependent_function else None
 
     def function(self, node, given, opset, types):
-        """(the function that a node calls or None where its operator has a record, the defaults of its attributes).
-        `given` are the node's attributes; `types` gives the (type of elements, shape) of each input, as far as they
-        are known."""
+        """(the function that a node without a record calls, the defaults of its attributes). `given` are the node's
+        attributes; `types` gives the (type of elements, shape) of each input, as far as they are known."""
         function = self.functions.get(node.key)
         if function is not None:
             return function, dict.fromkeys(function.names) | {a.name: a for a in function.defaults}
-        if node.op in READ:
-            return None, {}
         schema = self._schema(node, opset)
         if schema is None:
             raise UnsupportedOperator(
@@ -210,7 +221,7 @@ class _Library:
             ]
             plain = onnx.NodeProto(op_type=op, domain=domain, input=node.inputs, output=node.outputs)
             for name, a in given.items():
-                plain.attribute.append(a.proto)
+                plain.attribute.append(onnx.AttributeProto.FromString(a.proto.SerializeToString()))
                 plain.attribute[-1].name = name
             data = schema.get_context_dependent_function_with_opset_version(
                 at[-1], plain.SerializeToString(), [k.SerializeToString() for k in kinds]
@@ -229,7 +240,7 @@ class _Reader(GraphBuilder):
     `outer` reader."""
 
     def __init__(self, library, graph, upgraded=False, outer=None):
-        self.library, self.onnx, self.outer, self.depth = library, library.onnx, outer, 0
+        self.library, self.outer, self.depth = library, outer, 0
         taken = dict.fromkeys([v for n in graph.nodes for v in (*n.inputs, *n.outputs)], 0)
         taken |= dict.fromkeys([*(v.name for v in graph.inputs), *(name for name, _ in graph.tensors)], 0)
         constants = {name: self.array(t) for name, t in graph.tensors}
@@ -239,8 +250,8 @@ class _Reader(GraphBuilder):
             raise DamagedFile("the model is damaged: an input or output of a graph has no name")
         opset = library.opset if outer is None else outer.opset
         super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken, infer_from)
-        of, types = library.onnx.TensorProto, {t.data_type for _, t in graph.tensors if len(t.dims) > 1}
-        self.graph.bfloat16 = types & {of.FLOAT, of.DOUBLE, of.FLOAT16, of.BFLOAT16} == {of.BFLOAT16}
+        types = {t.data_type for _, t in graph.tensors if len(t.dims) > 1}
+        self.graph.bfloat16 = types & _FLOATS == {_BFLOAT16}
         if library.defaults:
             self.graph.defaults = [self.value(i) for i in graph.inputs if i.name in constants]
         self.scope = {"": ""} | {name: name for name in (*constants, *(i.name for i in inputs))}
@@ -260,21 +271,11 @@ class _Reader(GraphBuilder):
         try:
             if min(tensor.dims, default=0) < 0:
                 raise ValueError(f"its shape is {tuple(tensor.dims)}")
-            if tensor.data_location == tensor.EXTERNAL:
-                return self.outside(tensor)
             if tensor.data_type in _PLAIN and sys.byteorder == "little":
-                raw, kind = tensor.raw_data, _PLAIN[tensor.data_type]
-                data = (
-                    np.frombuffer(raw, kind.dtype)
-                    if raw
-                    else np.array(getattr(tensor, kind.field), FIELDS[kind.field]).astype(kind.dtype, copy=False)
-                )
-                return data.reshape(tuple(tensor.dims))
-            a = self.onnx.numpy_helper.to_array(tensor)
-        except (ValueError, TypeError, KeyError, RuntimeError) as e:
+                return self.plain_array(tensor, _PLAIN[tensor.data_type])
+            a = self.other_array(tensor)
+        except (ValueError, TypeError, KeyError, OverflowError, RuntimeError) as e:
             raise DamagedFile(f"the model is damaged: the data of tensor {tensor.name!r} cannot be read: {e}") from None
-        if tensor.data_type == self.onnx.TensorProto.BFLOAT16:
-            a = a.astype(np.float32)
         if tensor.data_type in _FOUR_BITS:
             a = a.astype(_FOUR_BITS[tensor.data_type])
             self.library.int4_constants[id(a)] = a
@@ -284,14 +285,29 @@ class _Reader(GraphBuilder):
             )
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
 
-    def outside(self, tensor):
-        """The array of a tensor whose data is outside the message."""
-        if tensor.data_type in _PLAIN and sys.byteorder == "little":
-            return read_outside(self.onnx, tensor, self.library.files, _PLAIN[tensor.data_type].dtype)
-        data = read_outside(self.onnx, tensor, self.library.files)
-        return self.array(
-            self.onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
-        )
+    def plain_array(self, tensor, kind):
+        """The array of elements that files have as NumPy has them."""
+        if tensor.data_location == EXTERNAL:
+            return read_outside(tensor, self.library.files, kind.dtype)
+        if tensor.raw_data:
+            return array_of(tensor.raw_data, kind.dtype, tuple(tensor.dims))
+        data = np.array(getattr(tensor, kind.field), FIELDS[kind.field]).astype(kind.dtype, copy=False)
+        return data.reshape(tuple(tensor.dims))
+
+    def other_array(self, tensor):
+        """The array of elements that NumPy has in another way, or not at all."""
+        outside = tensor.data_location == EXTERNAL
+        raw = read_outside(tensor, self.library.files) if outside else tensor.raw_data
+        if tensor.data_type in (_FLOAT16, _BFLOAT16):
+            bits = np.frombuffer(raw, "<u2") if raw else np.array(tensor.int32_data, np.int32)
+            if tensor.data_type == _FLOAT16:
+                return bits.astype(np.uint16).view(np.float16).reshape(tuple(tensor.dims))
+            return (bits.astype(np.uint32) << 16).view(np.float32).reshape(tuple(tensor.dims))
+        onnx = self.library.onnx
+        plain = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=bytes(raw))
+        inside = raw or isinstance(tensor, onnx.TensorProto)
+        given = (plain if raw else tensor) if inside else onnx.TensorProto.FromString(tensor.SerializeToString())
+        return onnx.numpy_helper.to_array(given)
 
     def sparse_array(self, tensor):
         """A tensor of which a file has the elements that are not zero."""
@@ -314,7 +330,7 @@ class _Reader(GraphBuilder):
             inner = self.value_type(info.type.sequence_type.elem_type.tensor_type.elem_type)
             return Value(info.name, None, np.dtype(object), f"sequence({inner})")
         if not info.type.HasField("tensor_type"):
-            if info.type.WhichOneof("value") is None and (dtype is not None or self.outer is not None):
+            if not any(map(info.type.HasField, _OTHER_VALUES)) and (dtype is not None or self.outer is not None):
                 return Value(info.name, None, dtype)
             raise UnsupportedOperator(f"{info.name!r} is not a tensor: maps and optional values are not supported")
         t = info.type.tensor_type
@@ -322,7 +338,7 @@ class _Reader(GraphBuilder):
             if t.elem_type in BY_ONNX:
                 dtype = from_onnx(t.elem_type)
             elif t.elem_type or dtype is None:
-                dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type))
+                dtype = np.dtype(self.library.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type))
         except (KeyError, ValueError):
             raise DamagedFile(f"the model is damaged: {info.name!r} has no known type of elements") from None
         if not _is_number(dtype):
@@ -333,11 +349,11 @@ class _Reader(GraphBuilder):
                 d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or f"{info.name}.{i}"
                 for i, d in enumerate(t.shape.dim)
             )
-        return Value(info.name, shape, dtype, "bfloat16" if t.elem_type == self.onnx.TensorProto.BFLOAT16 else "")
+        return Value(info.name, shape, dtype, "bfloat16" if t.elem_type == _BFLOAT16 else "")
 
     def value_type(self, number):
         """The name of a type of elements."""
-        if number == self.onnx.TensorProto.BFLOAT16:
+        if number == _BFLOAT16:
             return "bfloat16"
         return from_onnx(number).name if number in BY_ONNX else "unknown"
 
@@ -396,6 +412,9 @@ class _Reader(GraphBuilder):
                 ) from e
 
     def read(self, operation, name, inputs, outputs):
+        self.library.nodes_read += 1
+        if self.library.nodes_read > LARGEST:
+            raise ValueError(f"the model is damaged: its functions call each other for more than {LARGEST} nodes")
         while inputs and not inputs[-1]:
             inputs.pop()
         while (
@@ -403,10 +422,10 @@ class _Reader(GraphBuilder):
         ):  # whose parts are as many as its outputs
             outputs.pop()
         given = self.attributes_of(operation)
-        function, defaults = self.library.function(
-            operation, given, self.opset, lambda: [(self.dtype(v), self.shape(v)) if v else None for v in inputs]
-        )
-        if function is not None:
+        if operation.key in self.library.functions or operation.op not in READ:
+            function, defaults = self.library.function(
+                operation, given, self.opset, lambda: [(self.dtype(v), self.shape(v)) if v else None for v in inputs]
+            )
             return self.call(function, name, inputs, outputs, defaults | given)
         attrs = {}
         for key, a in given.items():
@@ -442,15 +461,9 @@ class _Reader(GraphBuilder):
     def attribute(self, a):
         if a.type in VALUES:
             return a.value
-        value = self.onnx.helper.get_attribute_value(a.proto)
-        if value is None:
-            raise DamagedFile(f"the model is damaged: attribute {a.name!r} has no type")
-        if isinstance(value, bytes):
-            return value.decode("utf-8", "replace")
-        if isinstance(value, self.onnx.TensorProto):
-            return self.array(value)
-        if isinstance(value, self.onnx.SparseTensorProto):
-            return self.sparse_array(value)
-        if isinstance(value, (list, tuple)) or hasattr(value, "extend"):
-            return [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value]
-        return value
+        if a.is_tensor:
+            return self.array(a.proto.t)
+        if a.type == SPARSE:
+            return self.sparse_array(a.proto.sparse_tensor)
+        what = f"type {a.type}, which no operator here takes" if a.type else "no type"
+        raise DamagedFile(f"the model is damaged: attribute {a.name!r} has {what}")

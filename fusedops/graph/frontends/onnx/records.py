@@ -19,8 +19,9 @@ VALUES = {  # of attributes, by AttributeProto's numbers for the types that most
     3: lambda a: a.s.decode("utf-8", "replace"),
     6: lambda a: list(a.floats),
     7: lambda a: list(a.ints),
+    8: lambda a: [v.decode("utf-8", "replace") for v in a.strings],
 }
-_TENSOR, _EXTERNAL = 4, 1  # AttributeProto's and TensorProto's numbers
+TENSOR, SPARSE, EXTERNAL = 4, 11, 1  # AttributeProto's and TensorProto's numbers
 
 
 def one_name(domain):
@@ -29,7 +30,7 @@ def one_name(domain):
 
 
 def _hold(outside, tensor):
-    if tensor.data_location == _EXTERNAL:
+    if tensor.data_location == EXTERNAL:
         outside.append(tensor)
 
 
@@ -40,7 +41,7 @@ class Attribute:
 
     def __init__(self, proto, outside):
         self.proto, self.name, self.ref, self.type = proto, proto.name, proto.ref_attr_name, proto.type
-        self.value, self.graph, self.is_tensor = None, None, self.type == _TENSOR
+        self.value, self.graph, self.is_tensor = None, None, self.type == TENSOR
         self.graphs: Sequence[Graph] = ()
         if self.type in VALUES:
             self.value = VALUES[self.type](proto)
@@ -61,12 +62,12 @@ class Operation:
     def __init__(self, proto, i, outside):
         self.proto, self.name, self.domain, kind = proto, proto.name, one_name(proto.domain), proto.op_type
         self.inputs, self.outputs = list(proto.input), list(proto.output)
+        self.attributes = [Attribute(a, outside) for a in proto.attribute]
         try:
-            "".join((kind, self.domain, self.name, *self.inputs, *self.outputs))
+            "".join((kind, self.domain, self.name, *self.inputs, *self.outputs, *[a.name for a in self.attributes]))
         except TypeError:
             raise ValueError(f"node {i} has a name that is no text") from None
         self.key, self.op = (self.domain, kind), f"{self.domain}.{kind}" if self.domain else kind
-        self.attributes = [Attribute(a, outside) for a in proto.attribute]
         self.nested = [graph for a in self.attributes for graph in a.graphs]
         self.graphs = [a.graph for a in self.attributes if a.graph] if self.nested else ()
         self.reads = dict.fromkeys(self.inputs)

@@ -1,6 +1,8 @@
 """An operator of a TFLite model as its reader sees it, and the tensors that it takes and makes."""
 
-from ...ir.errors import UnsupportedOperator
+from collections.abc import Iterator
+
+from ...ir.errors import BadNode, UnsupportedOperator
 from .flat_model import QUANTIZED
 
 FIRST, LAST = [0, 3, 1, 2], [0, 2, 3, 1]  # the axes of images with channels last as channels first, and the way back
@@ -22,15 +24,32 @@ class Held:
         return self.tensor.quantization if self.tensor.dtype in QUANTIZED else None
 
 
+class Helds(list):
+    """The tensors that an operator takes or makes. One that it lacks, or that is left out, is an error of the operator
+    where it is asked for; Call.input gives None."""
+
+    def __getitem__(self, i):
+        if isinstance(i, slice):
+            return [self[j] for j in range(i.start or 0, len(self) if i.stop is None else i.stop)]
+        found = super().__getitem__(i) if -len(self) <= i < len(self) else None
+        if found is None:
+            raise BadNode(f"it has no tensor {i} among {len(self)}")
+        return found
+
+    def __iter__(self) -> Iterator:
+        return (self[i] for i in range(len(self)))
+
+
 class Call:
-    """An operator that is read: its `inputs` and `outputs` are Helds, None where left out."""
+    """An operator that is read: its `inputs` and `outputs` are Helds."""
 
     def __init__(self, reader, operation, name, inputs, outputs):
-        self.reader, self.name, self.inputs, self.outputs = reader, name, inputs, outputs
+        self.reader, self.name, self.inputs, self.outputs = reader, name, Helds(inputs), Helds(outputs)
         self.kind, self.options, self.custom = operation.kind, operation.options, operation.custom
 
     def input(self, i):
-        return self.inputs[i] if i < len(self.inputs) else None
+        """A tensor that may be left out, or None."""
+        return list.__getitem__(self.inputs, i) if i < len(self.inputs) else None
 
     def error(self, what):
         return UnsupportedOperator(f"{self.kind} {self.name!r}: {what}")
@@ -44,4 +63,13 @@ class Call:
 
     def option(self, name, default=0):
         """An option of the operator, or what the schema has where it is left out."""
-        return default if self.options is None else getattr(self.options, name)()
+        if self.options is None:
+            return default
+        if not hasattr(self.options, name):
+            raise BadNode(f"its options are {type(self.options).__name__}, which have no {name}")
+        return getattr(self.options, name)()
+
+    def numbers(self, name):
+        """An option that is a list of numbers."""
+        found = self.option(f"{name}AsNumpy")
+        return [] if isinstance(found, int) else found.tolist()

@@ -4,14 +4,13 @@ signatures. The ``tflite`` package has the schema; what is damaged ends here, or
 import contextlib
 import math
 import os
-import struct
 from typing import NamedTuple
 
 import numpy as np
 
-from .... import extras
-from ....mapped import opened, whole
-from ...ir.errors import DamagedFile
+from ...._internal import install_hint
+from ...._internal.mmap_arrays import opened, whole
+from ...ir.errors import BadNode, DamagedFile
 from ...ir.graph import Metadata
 from .sparse import densified
 
@@ -24,29 +23,50 @@ _PLAIN = {
 _PLAIN |= {"BOOL", "COMPLEX64"}
 _LATER = {19: "INT2", 20: "UINT4"}  # types that the schema of the tflite package does not have yet
 _PACKED = {"INT4": 4, "INT2": 2, "UINT4": 4}  # bits of an element, of which the first is in the lowest ones
+_SCHEMA = "flatbuffers", "tflite"
 _BLOCKWISE = 2  # the number of BlockwiseQuantization, which that schema does not have either
 QUANTIZED = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16)
-DAMAGE = (struct.error, ValueError, IndexError, TypeError, AttributeError, KeyError, ArithmeticError, RecursionError)
 
 
 def import_tflite():
     try:
         import tflite
     except ImportError:
-        raise ImportError(f"reading TFLite models needs the tflite package: {extras.command('tflite')}") from None
+        raise ImportError(f"reading TFLite models needs the tflite package: {install_hint.command('tflite')}") from None
     return tflite
 
 
 def table_of(options):
-    """The options of a custom operator that are a table of names, as a dict."""
+    """The options of a custom operator that are a table of names."""
     from flatbuffers import flexbuffers
 
-    try:
+    with one_error("the table of its options"):
         found = flexbuffers.Loads(options)
-    except AssertionError:
-        raise ValueError("they are damaged") from None
     if not isinstance(found, dict):
-        raise TypeError("they are no table of names")
+        raise BadNode("its options are no table of names")
+    return NamedOptions(found)
+
+
+class NamedOptions(dict):
+    """Options by their names; one that is missing, or no number where one is asked for, is an error of the operator."""
+
+    def __missing__(self, name):
+        raise BadNode(f"its options have no {name!r}")
+
+    def number(self, name, default=None):
+        found = self[name] if default is None else self.get(name, default)
+        return _number(name, found)
+
+    def integers(self, name):
+        found = self[name]
+        if not isinstance(found, list):
+            raise BadNode(f"its option {name!r} is {found!r}, no list")
+        return [int(_number(name, n)) for n in found]
+
+
+def _number(name, found):
+    if not isinstance(found, (int, float)) or not math.isfinite(found):
+        raise BadNode(f"its option {name!r} is {found!r}, no number")
     return found
 
 
@@ -115,18 +135,37 @@ def parse(model):
     if data[4:8] != IDENTIFIER:
         hint = "; fusedops.load reads saved networks" if data[:2] == b"PK" else ""
         raise DamagedFile(f"{what} is not a TFLite model: it does not say {IDENTIFIER.decode()} where one does{hint}")
-    with one_error(what):
+    with one_error(f"{what} is not a TFLite model, or a damaged one", ": download it again"):
         return _Parser(tflite, data).model()
 
 
 @contextlib.contextmanager
-def one_error(what):
-    """Damage comes as one kind of error, whatever found it."""
+def one_error(what, todo=""):
+    """Damage comes as one kind of error, that of checks here. Faults of this library show as they are."""
+    try:
+        with schema_errors():
+            yield
+    except ValueError as e:
+        raise DamagedFile(f"{what}: {e}{todo}") from None
+
+
+@contextlib.contextmanager
+def schema_errors():
+    """Whatever the schema's package raises where an offset leads outside, as a BadNode."""
     try:
         yield
-    except DAMAGE as e:
-        reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
-        raise DamagedFile(f"{what} is not a TFLite model, or a damaged one: {reason}: download it again") from None
+    except Exception as e:
+        if isinstance(e, ValueError) or not _is_of_schema(e):
+            raise
+        raise BadNode(next(iter(str(e).strip().splitlines()), type(e).__name__)) from e
+
+
+def _is_of_schema(error):
+    """Whether the code that raised an error is of the packages that have the schema, or read by it."""
+    at = error.__traceback__
+    while at.tb_next is not None:
+        at = at.tb_next
+    return at.tb_frame.f_globals["__name__"].partition(".")[0] in _SCHEMA
 
 
 def names_of(enumeration):
@@ -189,6 +228,8 @@ class _Parser:
         return [] if isinstance(array, int) else array.tolist()
 
     def operation(self, operator, codes):
+        if not 0 <= operator.OpcodeIndex() < len(codes):
+            raise ValueError(f"it names operator {operator.OpcodeIndex()} of {len(codes)}")
         kind = codes[operator.OpcodeIndex()]
         options = None
         for number, table, names in (
@@ -196,6 +237,8 @@ class _Parser:
             (operator.BuiltinOptions2Type(), operator.BuiltinOptions2(), self.options[1]),
         ):
             if table is not None and number:
+                if number not in names:
+                    raise ValueError(f"an operator has options of the kind {number}, which the schema does not have")
                 options = getattr(self.tflite, names[number])()
                 options.Init(table.Bytes, table.Pos)
         custom = operator.CustomOptionsAsNumpy()
@@ -255,6 +298,8 @@ class _Parser:
 
         from flatbuffers import number_types
 
+        if details is None:
+            raise ValueError(f"tensor {name!r} has no scales for its blocks")
         scale, zero, block = (number(slot) for slot in range(3))
         scale = array(scale)
         zero = array(zero) if zero > 0 else np.zeros_like(scale)  # a number that is left out reads as 0

@@ -7,8 +7,7 @@ import numpy as np
 
 def densified(tflite, sparsity, values, shape, each):
     """The array of a tensor of which a file has the elements that are not zero; `each` gives the indices of a list."""
-    order = sparsity.TraversalOrderAsNumpy().tolist()
-    blocks = [] if isinstance(sparsity.BlockMapAsNumpy(), int) else sparsity.BlockMapAsNumpy().tolist()
+    order, blocks = (_listed(found) for found in (sparsity.TraversalOrderAsNumpy(), sparsity.BlockMapAsNumpy()))
     levels = [sparsity.DimMetadata(i) for i in each(sparsity.DimMetadataLength())]
     n = len(shape)
     if sorted(order) != list(range(n + len(blocks))) or len(levels) != len(order) or not set(blocks) <= set(range(n)):
@@ -39,6 +38,11 @@ def densified(tflite, sparsity, values, shape, each):
     return _filled(values, shape, places, blocks, dict(zip(order, levels, strict=True)))
 
 
+def _listed(found):
+    """A vector of the schema's package, which gives 0 for one that is not there."""
+    return [] if isinstance(found, int) else found.tolist()
+
+
 def _filled(values, shape, places, blocks, levels):
     """Places of blocks and inside them as places of elements."""
     at = [places[a] for a in range(len(shape))]
@@ -54,6 +58,8 @@ def _filled(values, shape, places, blocks, levels):
 def _indices(tflite, kind, table):
     """A vector of integers of one of the types that the schema has for them."""
     names = {1: "Int32Vector", 2: "Uint16Vector", 3: "Uint8Vector"}
+    if kind not in names or table is None:
+        raise ValueError(f"a sparse tensor has places of the kind {kind}")
     vector = getattr(tflite, names[kind])()
     vector.Init(table.Bytes, table.Pos)
     found = vector.ValuesAsNumpy()

@@ -13,12 +13,12 @@ import numpy as np
 
 from ...inference.shape_inference import infer_from, infer_node
 from ...ir.dtypes import to_onnx
-from ...ir.errors import DamagedFile, InvalidArgument, UnsupportedOperator
+from ...ir.errors import BadNode, DamagedFile, InvalidArgument, UnsupportedOperator
 from ...ir.graph import Graph, Node, TensorInfo, Value, constant, unique
 from ...ir.graph_builder import GraphBuilder
 from .builtins import BUILTINS, complex_ops, why_absent
 from .call import FIRST, LAST, Call, Held
-from .flat_model import DAMAGE, names_of, parse
+from .flat_model import names_of, parse, schema_errors
 
 OPSET = 23
 UNSIGNED = platform.machine().lower() in ("x86_64", "amd64", "i686")
@@ -44,10 +44,9 @@ def read_tflite(model, signature=None):
     """
     found = parse(model)
     _refuse_unknown(found)
-    with one_kind_of_error("the model is damaged"):
-        graph = TfliteReader(found).main(_subgraph_of(found, signature))
-        graph.metadata = found.metadata
-        return graph
+    graph = TfliteReader(found).main(_subgraph_of(found, signature))
+    graph.metadata = found.metadata
+    return graph
 
 
 def _subgraph_of(model, signature):
@@ -65,18 +64,9 @@ def _are_constants(node, inputs, found):
     """Whether results are to be constants: known, and not much larger than what they follow from."""
     if node.op == "DequantizeLinear" or not found or any(k.data is None for k in found.values()):
         return False
-    return sum(k.data.size for k in found.values()) <= max(SMALL, *(i.data.size for i in inputs if i))
-
-
-@contextlib.contextmanager
-def one_kind_of_error(what):
-    """What is missing or of another kind than the schema says comes as a ValueError."""
-    try:
-        yield
-    except ValueError:
-        raise
-    except DAMAGE as e:
-        raise DamagedFile(f"{what}: {e}") from e
+    return sum(k.data.size for k in found.values()) <= max(
+        [SMALL, *(i.data.size for i in inputs if i and i.data is not None)]
+    )
 
 
 def _refuse_unknown(model):
@@ -217,6 +207,8 @@ class TfliteReader(GraphBuilder):
 
     def held(self, graph, i, reader):
         """What is held of a tensor that something reads."""
+        if i < 0 and reader == "its output":
+            raise DamagedFile("the model is damaged: nothing makes one of its outputs")
         if i < 0:
             return None
         if i not in self.scope:
@@ -244,9 +236,18 @@ class TfliteReader(GraphBuilder):
         op = Call(self, operation, name, inputs, outputs)
         if any(h and h.tensor.kind == "COMPLEX64" for h in inputs) and operation.kind not in complex_ops.READERS:
             raise op.error("it takes complex numbers, of which fusedops has the parts and the magnitude alone")
-        with one_kind_of_error(f"the model is damaged: {operation.kind} {name!r} lacks or misuses an input or option"):
-            BUILTINS[operation.kind].read(self, op)
+        self.read(op)
         self.scope |= {i: held for i, held in zip(operation.outputs, op.outputs, strict=True) if i >= 0}
+
+    def read(self, op):
+        """Adds what an operator is in the graph."""
+        try:
+            with schema_errors():
+                BUILTINS[op.kind].read(self, op)
+        except BadNode as e:
+            raise DamagedFile(
+                f"the model is damaged: {op.kind} {op.name!r} lacks or misuses an input or option: {e}"
+            ) from e
 
     def made(self, graph, i):
         """The Held of a tensor that an operator makes. One of int8 inside the network is kept as uint8, with a zero

@@ -1,6 +1,7 @@
 """torch.compile's backend: Dynamo's graphs without changes in place (by AOTAutograd), parameters as constants, and what
 has readers in networks."""
 
+import logging
 import warnings
 import weakref
 from collections.abc import Callable
@@ -14,8 +15,11 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ...._internal.progress import shown
 from .compile_report import CompiledGraph
 from .parts import split
+
+LOGGER = logging.getLogger("fusedops")
 
 _VERSION = torch.Tensor._version.__get__
 _HOW = {
@@ -32,9 +36,9 @@ _DECOMPOSED = {  # others without a reader are faster in PyTorch: one pass there
 }
 
 
-def compile_graph(graph_module, inputs, build):
+def compile_graph(graph_module, inputs, build, progress=None):
     """What torch.compile calls in the place of a graph; `build` makes a Model of a Graph, and takes whether
-    its products are of bfloat16."""
+    its products are of bfloat16; `progress` shows how far this is, or is told."""
     reason = _why_not(inputs)
     if reason:
         return _in_torch(graph_module.forward, reason)
@@ -46,7 +50,7 @@ def compile_graph(graph_module, inputs, build):
         given, metadata = [*(context.params_flat or ()), *inputs], context.fw_metadata
         static = set(metadata.static_input_indices or ()) - set(metadata.mutated_inp_runtime_indices)
         alone = len(given) == sum(n.op == "placeholder" for n in functional.graph.nodes)  # no input is part of another
-        return _Compiled(functional, sorted(static) if alone else [], given, build)
+        return _Compiled(functional, sorted(static) if alone else [], given, build, progress)
 
     compiler = aot_autograd(fw_compiler=compiled, inference_compiler=compiled, decompositions=_decompositions())
     return compiler(graph_module, inputs)
@@ -81,6 +85,7 @@ def _trains(graph):
 def _in_torch(run, reason):
     """A graph as it is, with a warning, the first for its module."""
     graph = CompiledGraph(reason)
+    LOGGER.info("torch.compile: PyTorch runs a graph: %s", reason)
     if graph.first:
         warnings.warn(
             f"fusedops: {reason}, so PyTorch runs this module; {_HOW[reason]}",
@@ -101,8 +106,8 @@ class _Compiled:
 
     _boxed_call = True
 
-    def __init__(self, module, static, inputs, build):
-        self._module, self._static, self._build = module, static, build
+    def __init__(self, module, static, inputs, build, progress):
+        self._module, self._static, self._build, self._progress = module, static, build, progress
         self._names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
         self._variants, self._lock = {}, Lock()
         self.graph = CompiledGraph()
@@ -132,8 +137,12 @@ class _Compiled:
 
     def _split(self, given):
         constants = {self._names[i]: t for i, t in zip(self._static, given, strict=True)}
-        with torch.no_grad(), _disable_current_modes():
-            module, self.graph.parts, self.graph.eager = split(self._module, constants, self._build)
+        with torch.no_grad(), _disable_current_modes(), shown(self._progress, "torch.compile") as tell:
+            module, self.graph.parts, self.graph.eager = split(self._module, constants, self._build, tell)
+            tell(1.0)
+        LOGGER.info("torch.compile: parts that run here: %d", len(self.graph.parts))
+        for node in self.graph.eager:
+            LOGGER.info("torch.compile: PyTorch runs %s %s: %s", node.operator, node.node, node.reason)
         return module
 
 

@@ -1,9 +1,13 @@
 """The example inputs of a module: their tensors, which of their sizes are open, and the same inputs in other sizes and
 values."""
 
+from inspect import Parameter, signature
+
 import numpy as np
 
 from .same_draws import called_alike
+
+_IN_ORDER = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 
 
 class Example:
@@ -24,6 +28,8 @@ class Example:
                 dynamic_shapes = dynamic_shapes if isinstance(dynamic_shapes, (tuple, list)) else (dynamic_shapes,)
             _check_structure(inputs, dynamic_shapes)
             self.args, self.kwargs = self._converted(tuple(inputs), dynamic_shapes), {}
+        if not self.leaves:
+            raise TypeError(_no_tensor(self.torch.utils._pytree.tree_leaves((self.args, self.kwargs))))
         self.open = {(i, 0): None for i, x in enumerate(self.leaves) if x.ndim} | self.wanted
 
     def add_named(self, inputs):
@@ -58,19 +64,18 @@ class Example:
         )
 
     def _note(self, leaf, tensor, spec):
-        if spec is None:
-            return
-        if not isinstance(spec, dict):
-            raise TypeError(
-                f"dynamic_shapes has {spec!r} for an input: it takes a dict from its dimensions to names, "
-                "such as {1: 'length'}"
-            )
-        for axis, name in spec.items():
+        for axis, name in _by_axis(spec, tensor.ndim).items():
             if not isinstance(axis, int) or not -tensor.ndim <= axis < tensor.ndim:
                 raise ValueError(
                     f"dynamic_shapes has dimension {axis!r}, but that input has shape {tuple(tensor.shape)}"
                 )
-            self.wanted[leaf, axis % tensor.ndim] = str(getattr(name, "__name__", name))
+            hint = str(getattr(name, "type", "")) if type(name).__name__ == "_DimHint" else ""  # Dim.AUTO and others
+            if name is not None and not isinstance(name, int) and "STATIC" not in hint:
+                self.wanted[leaf, axis % tensor.ndim] = None if hint else str(getattr(name, "__name__", name))
+
+    def __str__(self):
+        """What errors write of it."""
+        return ", ".join(f"{tuple(x.shape)} of {str(x.dtype).removeprefix('torch.')}" for x in self.leaves)
 
     def sizes(self):
         return [tuple(x.shape) for x in self.leaves]
@@ -117,6 +122,48 @@ class Example:
             return y if sign > 0 or x.dtype == self.torch.bool or not x.numel() else self.torch.full_like(x, x.min())
 
         return [other(x) for x in leaves]
+
+
+def _by_axis(spec, ndim):
+    """What `dynamic_shapes` has for an input, by its dimensions."""
+    if isinstance(spec, (tuple, list)) and len(spec) == ndim:
+        return dict(enumerate(spec))
+    if spec is not None and not isinstance(spec, dict):
+        raise TypeError(
+            f"dynamic_shapes has {spec!r} for an input: it takes a dict from its dimensions to names, "
+            "such as {1: 'length'}"
+        )
+    return spec or {}
+
+
+def in_order(module, inputs, spec):
+    """`dynamic_shapes` in the structure of the example inputs: torch.export names the arguments of forward instead."""
+    if isinstance(inputs, dict) or not isinstance(spec, dict) or not all(isinstance(name, str) for name in spec):
+        return spec
+    several = isinstance(inputs, (tuple, list))
+    names = [p.name for p in signature(module.forward).parameters.values() if p.kind in _IN_ORDER]
+    given = names[: len(inputs) if several else 1]
+    for name in spec:
+        if name not in names:
+            raise ValueError(
+                f"dynamic_shapes names {name!r}, but forward takes {', '.join(names)}: use those names, or "
+                "{dimension: name} for each example input"
+            )
+        if name not in given and spec[name] is not None:
+            raise ValueError(f"dynamic_shapes names {name!r}, of which there is no example input")
+    found = tuple(spec.get(name) for name in given)
+    return found if several else found[0]
+
+
+def _no_tensor(leaves):
+    """The error for an example without a tensor."""
+    if leaves and all(isinstance(n, int) for n in leaves):
+        shape = ", ".join(map(str, leaves))
+        return (
+            f"example_inputs has numbers alone, ({shape}): pass an example, not its shape, torch.zeros({shape}), and "
+            "a module's other arguments after it in a tuple"
+        )
+    return "example_inputs has no tensor: pass what the module is called with, such as torch.zeros(1, 3, 224, 224)"
 
 
 def _check_structure(inputs, spec):

@@ -9,26 +9,29 @@ import warnings
 from threading import Lock
 from typing import NamedTuple
 
+from ...._internal.progress import quiet
 from ...ir.graph import Graph
 from ..onnx.reader import read_onnx
 from . import aten, verify
-from .examples import Example
+from .detector_ops import without_decisions
+from .examples import Example, in_order
 from .fx_reader import FxReader
 from .fx_values import Unsupported
 from .in_place import is_plain
-from .nn_layers import import_torch
+from .nn_layers import import_torch, no_module
 from .packed_ops import difference, padded
 from .progress import progress
 from .rnn_ops import Lengths, whole
 from .value_dependence import is_inside, line_of, look_at_values
 
+LOGGER = logging.getLogger("fusedops")
 OPSET = 17  # of the tracing exporter
 MOST = 4096  # the largest size that is tried beyond the example's
 _LOCK = Lock()  # torch's export changes torch itself while it lasts
 
 
-def read_torch(module, example_inputs, dynamic_shapes, build):
-    """The network of a module in eval mode; `build` makes a Model of a Graph.
+def read_torch(module, example_inputs, dynamic_shapes, build, tell=quiet):
+    """The network of a module in eval mode; `build` makes a Model of a Graph, and `tell` is told what part is done.
 
     Each way to read it is tried until one gives a network whose results are the module's: torch's graph export with
     open sizes, with the sizes of the example, and the tracing exporter where export fails."""
@@ -36,31 +39,37 @@ def read_torch(module, example_inputs, dynamic_shapes, build):
     if is_program(module):
         return _read_program(torch, module, example_inputs, dynamic_shapes, build)
     if not isinstance(module, torch.nn.Module):
-        todo = (
-            "make its module, and call load_state_dict" if isinstance(module, dict) else "call it in a module's forward"
-        )
-        raise TypeError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}: {todo}")
-    example = Example(torch, example_inputs, dynamic_shapes)
-    with _LOCK, _as_for_inference(torch, module), progress("from_torch") as says:
-        says("the module computes the example")
+        raise no_module(module)
+    example = Example(torch, example_inputs, in_order(module, example_inputs, dynamic_shapes))
+    with _LOCK, _as_for_inference(torch, module), progress("from_torch", tell is not quiet) as line:
+
+        def says(part, text):
+            line(text)
+            tell(part, text)
+
+        says(0.0, "the module computes the example")
         names, expected = _results(torch, module, example)
         reasons, outside = [], []
-        for read in (_exported_doubled, _exported, _fixed, _traced):
+        for tried, read in enumerate((_exported_doubled, _exported, _fixed, _traced)):
             try:
-                says("torch traces the module" if read is _traced else "torch exports the module")
+                says(0.1 + 0.2 * tried, "torch traces the module" if read is _traced else "torch exports the module")
                 candidate = read(torch, module, example)
                 outside += candidate.beyond
                 if candidate.program is None:  # what is traced does not know what export took for granted
                     candidate = candidate._replace(beyond=outside)
-                says("network and module are compared")
+                says(0.2 + 0.2 * tried, "network and module are compared")
                 found = _tried(candidate, module, example, build, names, expected)
             except Unsupported as e:
                 reasons.append(str(e))
+                if str(e):
+                    LOGGER.info("from_torch: %s: %s", read.__name__.strip("_"), e)
                 continue
             if not isinstance(found, str):
+                tell(1.0)
                 for w in candidate.warnings:
                     warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
                 return found
+            LOGGER.info("from_torch: %s: %s", read.__name__.strip("_"), found)
             reasons.append(found)
     first, last = next(r for r in reasons if r), reasons[-1]
     more = f"; and traced: {last}" if last not in ("", first) else ""
@@ -131,7 +140,13 @@ def _tried(candidate, module, example, build, names, expected):
 def _results(torch, module, example):
     """(a name for each tensor that the module returns: its key in a dict, its place in a tuple; the tensors)."""
     pytree = torch.utils._pytree
-    made = example.call(module, example.leaves)
+    try:
+        made = example.call(module, example.leaves)
+    except (RuntimeError, TypeError, ValueError, IndexError) as e:
+        kind = TypeError if isinstance(e, TypeError) else ValueError
+        raise kind(
+            f"the module cannot compute the example inputs {example}: {_first_line(e)}; pass an example that it takes"
+        ) from e
     names, tensors = [], []
     for path, leaf in pytree.tree_flatten_with_path(made)[0]:
         if isinstance(leaf, torch.Tensor):
@@ -179,7 +194,8 @@ def _export(torch, module, example, leaves, open_sizes):
             shapes[x] = axes
     args, kwargs = example.replaced(example.args, leaves), example.replaced(example.kwargs, leaves)
     options = dict(dynamic_shapes=shapes if open_sizes else None, strict=False)
-    exported = _as_exported(torch, example, lambda: torch.export.export(module, args, kwargs, **options))
+    with without_decisions(torch):
+        exported = _as_exported(torch, example, lambda: torch.export.export(module, args, kwargs, **options))
     wrong = difference(torch, module, example) if example.packs else None
     if wrong:
         raise Unsupported(f"what it computes of packed sequences is not the same of padded sequences: {wrong}")
@@ -304,7 +320,7 @@ def _traced(torch, module, example):
     file = io.BytesIO()
     try:
         keep = torch.onnx.TrainingMode.PRESERVE  # or torch folds batch norms itself
-        with warnings.catch_warnings(record=True) as warned, _without_log(torch):
+        with warnings.catch_warnings(record=True) as warned, _without_log(torch), without_decisions(torch):
             warnings.simplefilter("always")
             torch.onnx.export(
                 module,

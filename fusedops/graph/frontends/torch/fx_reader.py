@@ -1,8 +1,9 @@
 """A program of torch.export as a Graph: the state and the tools that the readers of torch's operators (``aten``)
 share."""
 
+import functools
+import inspect
 import operator
-from functools import reduce
 
 import numpy as np
 
@@ -32,6 +33,7 @@ _IGNORED = {
     "sparse_grad",
 }
 _EXPANSIONS = {"expand", "expand_as", "repeat", "broadcast_to", "tile"}
+_signature = functools.cache(inspect.signature)
 LARGE = 1 << 16  # elements: more are not written out where they only repeat others
 
 
@@ -205,11 +207,12 @@ class FxReader(GraphBuilder):
         given = {k: v for k, v in given.items() if k not in _IGNORED}
         first = next(iter(given), None)
         try:
-            result = reader(self, given.pop(first), **given)
-        except (TypeError, AttributeError) as e:  # arguments that the reader does not expect, such as an open size
+            taken = _signature(reader).bind(self, given.pop(first), **given)
+        except TypeError as e:
             raise Unsupported(
                 f"fusedops does not take torch's operator {target._schema.name} with such arguments{self.where()}: {e}"
-            ) from e
+            ) from None
+        result = reader(*taken.args, **taken.kwargs)
         if isinstance(made, (list, tuple)):
             return [self.typed(r, m) for r, m in zip(result, made, strict=False)]
         return self.typed(result, made)
@@ -225,7 +228,10 @@ class FxReader(GraphBuilder):
         copy."""
         if target._schema.is_mutable and isinstance(args[0], self.torch.Tensor):
             args = [args[0].clone(), *args[1:]]
-        result = target(*args, **known)
+        try:
+            result = target(*args, **known)
+        except Exception as e:  # torch raises errors of many kinds here
+            raise Unsupported(f"torch cannot compute {name} of constants{self.where()}: {e}") from e
         if isinstance(result, self.torch.Tensor):
             return self._label(f"{self.path}.{name}".lstrip("."), result)
         return result
@@ -241,9 +247,13 @@ class FxReader(GraphBuilder):
             return FxSize(result, made)
         if isinstance(made, self.torch.SymBool):
             return FxValue(result, (), self.torch.bool)
-        return (
-            FxValue(result, sizes(made.shape), made.dtype) if isinstance(result, str) and made is not None else result
-        )
+        if not isinstance(result, str) or made is None:
+            return result
+        found = FxValue(result, sizes(made.shape), made.dtype)
+        for axis, n in enumerate(found.shape):
+            if isinstance(n, OpenSize) and n.expression.is_Symbol:  # one that values decide is that of this result
+                self.symbols.setdefault(n.expression, (found, axis))
+        return found
 
     def _other(self, target, args, made):
         """Arithmetic of sizes, and graphs inside a node that run once."""
@@ -350,7 +360,7 @@ class FxReader(GraphBuilder):
         if compute is None:
             raise Unsupported(f"fusedops does not have a size that is computed as {e}")
         parts = [self.number(self._of_expression(part), np.int64) for part in e.args]
-        return reduce(lambda a, b: compute(self, a, b), parts)
+        return functools.reduce(lambda a, b: compute(self, a, b), parts)
 
     def shape(self, shape):
         """A list of sizes as one value: a constant, or joined from its parts."""

@@ -7,6 +7,31 @@ class Unsupported(ValueError):
     """An operator, or a use of one, that has no reader."""
 
 
+def _no_number(self, *_):
+    raise Unsupported("an open size, or a number that the network computes, stands where it takes plain numbers alone")
+
+
+def _unless_text(name):
+    """A method of text that other texts have alone: no arithmetic with numbers."""
+    method = getattr(str, name)
+    return lambda self, other: method(self, other) if isinstance(other, str) else _no_number(self)
+
+
+_UNARY = "__int__", "__index__", "__float__", "__neg__", "__abs__", "__round__"
+_BINARY = [f"__{side}{name}__" for name in ("sub", "mul", "floordiv", "truediv", "pow") for side in ("", "r")]
+_OF_TEXT = "__add__", "__lt__", "__le__", "__gt__", "__ge__"
+
+
+def no_number(cls):
+    """Lets a class refuse to be taken for a number."""
+    for name in (*_UNARY, *_BINARY, *(() if issubclass(cls, str) else ("__radd__", "__mod__", "__rmod__"))):
+        setattr(cls, name, _no_number)
+    for name in _OF_TEXT:
+        setattr(cls, name, _unless_text(name) if issubclass(cls, str) else _no_number)
+    return cls
+
+
+@no_number
 class OpenSize:
     """An open size. It is no number: what would take it for the example's size fails."""
 
@@ -20,6 +45,7 @@ class OpenSize:
         return hash(self.expression)
 
 
+@no_number
 class FxValue(str):
     """A value of the graph, by its name, with what torch's export knows of it: dimensions are ints or OpenSize."""
 
@@ -36,6 +62,7 @@ class FxValue(str):
         return len(self.shape)
 
 
+@no_number
 class FxSize(str):
     """An integer or float that depends on open sizes, or on an element of a tensor, as a value of the graph without
     axes."""

@@ -1,17 +1,31 @@
 """Single layers of torch.nn as the prepared layers of fusedops, with their weights."""
 
+import os
 from collections.abc import Callable
 
 import numpy as np
 
-from .... import extras, layers, multihead, recurrent
+from .... import layers
+from ...._internal import install_hint
+
+
+def no_module(given):
+    """The error for what is no module, with what to do."""
+    if isinstance(given, (str, os.PathLike)):
+        path = os.fspath(given)
+        read = f"torch.export.load({path!r})" if path.endswith(".pt2") else f"torch.load({path!r}, weights_only=False)"
+        todo = f"pass {read}, or where that gives a dict of weights, make the module and call load_state_dict"
+    else:
+        is_dict = isinstance(given, dict)
+        todo = "make its module, and call load_state_dict" if is_dict else "call it in a module's forward"
+    return TypeError(f"from_torch takes a torch.nn.Module, not {type(given).__name__}: {todo}")
 
 
 def import_torch(what="from_torch"):
     try:
         import torch
     except ImportError:
-        raise ImportError(f"{what} needs PyTorch: {extras.command('torch')}") from None
+        raise ImportError(f"{what} needs PyTorch: {install_hint.command('torch')}") from None
     return torch
 
 
@@ -40,6 +54,8 @@ def layer_of(module, precision="float32"):
         nn.GRUCell: _cell,
     }
     kind = type(module)
+    if not isinstance(module, nn.Module):
+        raise no_module(module)
     if kind not in makers:  # a quantized Linear is a Linear by its short name
         raise TypeError(
             f"there is no fusedops layer for {kind.__module__}.{kind.__qualname__}, only for "
@@ -98,15 +114,13 @@ def _sequence(m, **options):
         for ours, theirs in arrays.items()
         if hasattr(m, f"{theirs}_{names[0]}")
     }
-    return getattr(recurrent, type(m).__name__)(**options)
+    return getattr(layers, type(m).__name__)(**options)
 
 
 def _cell(m, **options):
     if hasattr(m, "nonlinearity"):
         options["activation"] = m.nonlinearity
-    return getattr(recurrent, type(m).__name__)(
-        *map(_array, (m.weight_ih, m.weight_hh, m.bias_ih, m.bias_hh)), **options
-    )
+    return getattr(layers, type(m).__name__)(*map(_array, (m.weight_ih, m.weight_hh, m.bias_ih, m.bias_hh)), **options)
 
 
 def _attention(m, **options):
@@ -120,7 +134,7 @@ def _attention(m, **options):
     q, k, v = np.split(_array(m.in_proj_weight), 3) if alike else map(_array, separate)
     q_bias, k_bias, v_bias = [None] * 3 if m.in_proj_bias is None else np.split(_array(m.in_proj_bias), 3)
     weights = q, k, v, _array(m.out_proj.weight), q_bias, k_bias, v_bias
-    return multihead.MultiheadAttention(
+    return layers.MultiheadAttention(
         *weights,
         _array(m.out_proj.bias),
         heads=m.num_heads,

@@ -8,13 +8,11 @@ import torch
 
 from ...ir.dtypes import BY_NAME
 from ...ir.graph import Value
-from .aten import READERS, random_tensors
+from .aten import READERS, boxes, random_tensors
 from .fx_reader import FxReader, FxSize, FxValue, Unsupported
 
-# of readers, of passes, and of torch where it computes with constants
-ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-# random numbers are torch's, so that its seeds hold
-_READERS = {name: reader for name, reader in READERS.items() if name not in random_tensors.READERS}
+# random numbers are torch's, so that its seeds hold, and what chooses boxes is a call of torchvision's
+_READERS = {k: reader for k, reader in READERS.items() if k not in random_tensors.READERS | boxes.READERS}
 
 
 class PartReader(FxReader):
@@ -122,7 +120,7 @@ class Probe(PartReader):
             _check_types(node)
             super()._call(node)
             _check_results(self.values[node], node)
-        except ERRORS as e:
+        except ValueError as e:
             self.reasons[node] = next(iter(str(e).strip().splitlines()), type(e).__name__)
             self.values[node] = self._given(node.name, made)
 

@@ -11,9 +11,10 @@ from torch.fx.passes.operator_support import create_op_support
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
+from ...._internal.progress import quiet
 from ...ir.dtypes import BY_NAME
 from .compile_report import EagerNode, TorchPart
-from .part_reader import ERRORS, PartReader, Probe, hint
+from .part_reader import PartReader, Probe, hint
 
 _PRODUCTS = {
     *("convolution", "addmm", "mm", "bmm", "baddbmm", "linear", "scaled_dot_product_attention"),
@@ -67,11 +68,11 @@ def _array(x, order):
     return (x if order is None else x.permute(order)).numpy(force=True)
 
 
-def split(graph_module, constants, build):
+def split(graph_module, constants, build, tell=quiet):
     """(a copy of the graph with its parts as calls of networks, those parts, the nodes that PyTorch runs).
 
     `constants` are the tensors of placeholders that stay as they are, by name; `build` makes a Model of a Graph, and
-    takes whether its products are of bfloat16."""
+    takes whether its products are of bfloat16; `tell` is told what part is done."""
     module = copy.deepcopy(graph_module)
     module.graph.eliminate_dead_code()
     _count_by_inputs(module.graph)
@@ -86,7 +87,7 @@ def split(graph_module, constants, build):
     kept = [p for p in proposed if _is_worth_a_call(p.nodes)]
     small = {n for p in proposed if p not in kept for n in p.nodes}
     fused = partitioner.fuse_partitions(kept, prefix="fusedops_")
-    parts, refused = _built(fused, {n.name: v for n, v in probe.values.items()}, build)
+    parts, refused = _built(fused, {n.name: v for n, v in probe.values.items()}, build, tell)
     fused.graph.eliminate_dead_code()
     for node in fused.graph.find_nodes(op="placeholder"):
         if not node.users:
@@ -185,11 +186,13 @@ def _part_views(graph):
 # ---- networks
 
 
-def _built(fused, values, build):
+def _built(fused, values, build, tell):
     """The parts of a graph, and the nodes of those that could not be built, with the reason; calls of modules become
     calls of parts. `values` has what was read, by names: the partitioner makes new nodes."""
     symbols, parts, refused = _numbers(fused.graph), [], []
-    for node in fused.graph.find_nodes(op="call_module"):
+    calls = list(fused.graph.find_nodes(op="call_module"))
+    for done, node in enumerate(calls):
+        tell(done / len(calls), f"part {done + 1} of {len(calls)}")
         inner = getattr(fused, node.target)
         nodes = [n for n in inner.graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
         holders = dict(zip([n for n in inner.graph.nodes if n.op == "placeholder"], node.args, strict=True))
@@ -198,7 +201,7 @@ def _built(fused, values, build):
             reader = PartReader(inner, known)
             given = [holders[t] if isinstance(t, torch.fx.Node) else symbols[t] for t in reader.sources.values()]
             model = build(reader.graph, _is_of_bfloat16(nodes))
-        except ERRORS as e:
+        except ValueError as e:
             refused += [EagerNode(n.name, name_of(n), str(e)) for n in nodes]
             continue
         with fused.graph.inserting_before(node):

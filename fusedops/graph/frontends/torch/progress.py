@@ -12,11 +12,11 @@ CLEAR = "\r\x1b[K"
 
 
 @contextlib.contextmanager
-def progress(what):
+def progress(what, silent=False):
     """Yields a function that is told what is being done, in a few words. Where standard error is a terminal it shows
-    them there from PATIENCE on, and leaves nothing behind."""
+    them there from PATIENCE on, and leaves nothing behind. silent: shows nothing."""
     stream, doing = sys.stderr, [""]
-    if not _is_terminal(stream):
+    if silent or not _is_terminal(stream):
         yield lambda text: None
         return
     over = threading.Event()

@@ -10,6 +10,7 @@ from ...ir.dtypes import BY_NAME, BY_ONNX
 NUDGE, NOISE = 1e-6, 8  # results may differ by as many times what such a relative change of the inputs makes of them
 LEAST = 1e-4  # what a largest value counts as at least: sums that should be zero are rounding
 FLIPPED = 0.01  # the part of integers and bools that may differ: the order of nearly equal values is rounding
+SELECTED = 10  # times the tolerance that rows have which values select: what they are computed of was selected too
 
 
 def difference(model, module, example, expected, sizes, traced, beyond=()):
@@ -56,11 +57,54 @@ def _compared(model, module, example, leaves, expected, may_fail=False):
     found = found if isinstance(found, tuple) else (found,)
     if len(found) != len(expected):
         return f"there are {len(found)} results, not {len(expected)}"
+    if any(node.op == "NonMaxSuppression" for node in model._graph.nodes):
+        return _selected_differ(module, example, leaves, found, expected, model._graph)
     for i, (y, right) in enumerate(zip(found, expected, strict=True)):
         wrong = mismatch(y, right.numpy(), _tolerance(module, right, model._graph, example.casts))
         if wrong and not _is_noise(module, example, leaves, i, y, right):
             return f"result {i} {wrong}"
     return None
+
+
+def _selected_differ(module, example, leaves, found, expected, graph):
+    """What differs where boxes are selected by their scores: nearly equal ones come in any order, and one more or less
+    may stay. Rows of all results of one length are compared as sets, and as many may be missing as when the inputs
+    change in their last digits."""
+    right = [e.numpy() for e in expected]
+    for y, e in zip(found, right, strict=True):
+        if y.dtype != e.dtype or y.shape[1:] != e.shape[1:]:
+            return f"has elements of {y.dtype} {y.shape}, not {e.dtype} {e.shape}"
+    tolerance = SELECTED * max(_tolerance(module, e, graph, example.casts) for e in expected)
+    missing, rows = _missing_rows(found, right, tolerance)
+    if missing <= FLIPPED * rows:
+        return None
+    nudged = example.tensors(module, [x * (1 + NUDGE) if x.dtype.is_floating_point else x for x in leaves])
+    moved, _ = _missing_rows([n.numpy() for n in nudged], right, tolerance)
+    return f"{missing} of {rows} rows are in none of its results" if missing > NOISE * moved else None
+
+
+def _missing_rows(found, right, tolerance):
+    """(how many of the right rows are not found or are too many, how many there are); those of results of one length
+    belong together."""
+    missing = total = 0
+    for rows in dict.fromkeys(len(e) for e in right if e.ndim):
+        pairs = [(y, e) for y, e in zip(found, right, strict=True) if e.ndim and len(e) == rows]
+        total += max(rows, len(pairs[0][0]))
+        missing += _missing_of(pairs, rows, tolerance)
+    return missing, total
+
+
+def _missing_of(pairs, rows, tolerance):
+    """The same of (found, right) results of so many rows."""
+    count = len(pairs[0][0])
+    if not rows or not count or any(len(y) != count for y, _ in pairs):
+        return max(rows, count)
+    scales = [max(np.abs(e).max(initial=0), LEAST) if e.dtype.kind == "f" else tolerance for _, e in pairs]
+    have, want = (
+        np.concatenate([p[i].reshape(len(p[i]), -1) / s for p, s in zip(pairs, scales, strict=True)], 1) for i in (0, 1)
+    )
+    alone = sum(np.abs(have - row).max(1).min() > tolerance for row in want)
+    return max(int(alone), abs(rows - count))
 
 
 def _tolerance(module, result, graph, casts=()):

@@ -206,17 +206,7 @@ def _read_skip_group_norm(r: GraphBuilder, node):
 def _group_norm(r: GraphBuilder, node, x):
     last = node.attrs.get("channels_last", 1)
     x = moved(r, node, x, -1, 1) if last else x
-    groups, eps = node.attrs["groups"], node.attrs.get("epsilon", 1e-5)
-    shape = r.node("Shape", node, x)
-    rows = r.node("Reshape", node, x, r.constant(f"{node.name}.groups", [0, groups, -1]))
-    ones, zeros = (
-        r.constant(f"{node.name}.{name}", np.full(groups, n), r.dtype(x) or np.float32)
-        for name, n in (("one", 1), ("zero", 0))
-    )
-    y = r.node("Reshape", node, r.node("InstanceNormalization", node, rows, ones, zeros, epsilon=eps), shape)
-    axes = r.constant(f"{node.name}.axes", [1, 2])
-    gamma, beta = (r.node("Unsqueeze", node, v, axes) for v in node.inputs[1:3])
-    y = r.node("Add", node, r.node("Mul", node, y, gamma), beta)
+    y = norm.group_norm(r, node, x, node.attrs["groups"], *node.inputs[1:3])
     if node.attrs.get("activation", 0):
         y = r.node("Mul", node, y, onnx(r, "Sigmoid", node, y))
     return moved(r, node, y, 1, -1, node.output) if last else r.node("Identity", node, y, result=node.output)
@@ -271,14 +261,14 @@ RECORDS = {
             "FusedMatMulActivation": _FUSED,
             "GatherND": _as("GatherND"),
             "Gelu": Rewrite(_read_gelu("gelu"), ("Activation",)),
-            "GroupNorm": Rewrite(_read_group_norm, ("InstanceNormalization", "Mul", "Add")),
+            "GroupNorm": Rewrite(_read_group_norm, ("InstanceNormalization", "BatchNormalization")),
             "NhwcConv": Rewrite(lambda r, node: _read_fused_conv(r, node, True), ("Conv",)),
             "NhwcFusedConv": Rewrite(lambda r, node: _read_fused_conv(r, node, True), ("Conv", "Add", "Activation")),
             "NhwcMaxPool": Rewrite(_read_nhwc_max_pool, ("MaxPool",)),
             "Pad": _as("Pad"),
             "QuickGelu": Rewrite(_read_quick_gelu, ("Mul", "Activation")),
             "Range": _as("Range"),
-            "SkipGroupNorm": Rewrite(_read_skip_group_norm, ("Add", "InstanceNormalization", "Mul")),
+            "SkipGroupNorm": Rewrite(_read_skip_group_norm, ("Add", "InstanceNormalization", "BatchNormalization")),
             "SkipLayerNormalization": Rewrite(_read_skip_norm(simplified=False), ("Add", "LayerNormalization")),
             "SkipSimplifiedLayerNormalization": Rewrite(_read_skip_norm(simplified=True), ("Add", "Mul", "ReduceMean")),
             "TransposeMatMul": _FUSED,

@@ -18,16 +18,18 @@ def heads(r: GraphBuilder, node, x, count):
     return r.node("Transpose", node, x, perm=[0, 2, 1, 3])
 
 
+def scaled(r: GraphBuilder, node, q, scale):
+    """Queries (batch, heads, length, features) by a scale, or if it is None by one over the root of the features."""
+    if scale is not None:
+        return r.node("Mul", node, q, r.constant_like(node, "scale", scale))
+    size = r.node("Cast", node, r.node("Shape", node, q, start=3, end=4), to=1)
+    root = r.node("Reciprocal", node, r.node("Sqrt", node, size))
+    return r.node("Mul", node, q, r.node("CastLike", node, root, q))
+
+
 def attend(r: GraphBuilder, node, q, k, v, mask, bias, scores=""):
     """softmax(scale q k^T + mask + bias) v, its heads one behind the other again."""
-    scale = node.attrs.get("scale") or 0.0
-    if not scale:
-        size = r.node("Cast", node, r.node("Shape", node, q, start=3, end=4), to=1)
-        root = r.node("Reciprocal", node, r.node("Sqrt", node, size))
-        factor = r.node("CastLike", node, root, q)
-    else:
-        factor = r.constant_like(node, "scale", scale)
-    s = r.node("MatMul", node, r.node("Mul", node, q, factor), moved(r, node, k, -1, -2))
+    s = r.node("MatMul", node, scaled(r, node, q, node.attrs.get("scale") or None), moved(r, node, k, -1, -2))
     s = r.node("Add", node, s, bias) if bias else s
     if mask or node.attrs.get("unidirectional", 0):
         own = {"filter": node.attrs.get("mask_filter_value") or -10000.0, "causal": node.attrs.get("unidirectional", 0)}
@@ -183,8 +185,13 @@ def _packed(r, node, x, i):
 def rotated(x, cos, sin, positions, interleaved):
     """x (batch, heads, length, features), the first of whose features are rotated in pairs by an angle of their
     position (batch, length)."""
+    return turned(x, cos[positions], sin[positions], interleaved)
+
+
+def turned(x, cos, sin, interleaved):
+    """The same where cos and sin are those of the positions, (batch, length, half)."""
     half = cos.shape[-1]
-    c, s = (t[positions][:, np.newaxis].astype(np.float32) for t in (cos, sin))
+    c, s = (t[:, np.newaxis].astype(np.result_type(t, np.float32)) for t in (cos, sin))
     a, b = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(half), slice(half, 2 * half))
     u, v = x[..., a], x[..., b]
     y = np.empty_like(x, np.result_type(x, c))

@@ -8,8 +8,6 @@ from . import dynamic, normalize
 from .quantized_values import drop, source_of
 from .qweights import float_gain, positive, weights, why_float_depthwise
 
-QUANTIZED = "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"
-
 
 def run(context):
     normalize.run(context)

@@ -91,13 +91,13 @@ def _max_unpool(r, op):
 def _detection(r, op):
     options = table_of(op.custom)
     attrs: dict[str, Any] = dict(
-        scales=[float(options[k]) for k in ("y_scale", "x_scale", "h_scale", "w_scale")],
-        least_score=float(options["nms_score_threshold"]),
-        overlap=float(options["nms_iou_threshold"]),
-        detections=int(options["max_detections"]),
-        classes_per_detection=int(options["max_classes_per_detection"]),
-        detections_per_class=int(options.get("detections_per_class", 100)),
-        classes=int(options["num_classes"]),
+        scales=[float(options.number(k)) for k in ("y_scale", "x_scale", "h_scale", "w_scale")],
+        least_score=float(options.number("nms_score_threshold")),
+        overlap=float(options.number("nms_iou_threshold")),
+        detections=int(options.number("max_detections")),
+        classes_per_detection=int(options.number("max_classes_per_detection")),
+        detections_per_class=int(options.number("detections_per_class", 100)),
+        classes=int(options.number("num_classes")),
         each_class=bool(options.get("use_regular_nms", False)),
     )
     if min(attrs["detections"], attrs["classes_per_detection"], attrs["classes"]) < 1:

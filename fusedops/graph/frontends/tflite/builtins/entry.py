@@ -90,6 +90,11 @@ def axis_in(axis, rank, first, op):
     return FIRST.index(axis) if first else axis
 
 
+def length(r, value, axis):
+    """The size of one axis of a value, as a list of it."""
+    return r.emit("Shape", value, start=axis, end=axis + 1)
+
+
 def ranked(r, op, held):
     """The number of a tensor's axes."""
     rank = r.rank(held)

@@ -18,7 +18,7 @@ def _condition(r, held, op):
 def _if(r, op):
     """A branch that is known takes the operator's place."""
     condition, given = op.inputs[0], op.inputs[1:]
-    branches = dict(then_branch=op.options.ThenSubgraphIndex(), else_branch=op.options.ElseSubgraphIndex())
+    branches = dict(then_branch=op.option("ThenSubgraphIndex"), else_branch=op.option("ElseSubgraphIndex"))
     known = r.array(condition)
     if known is not None:
         key = "then_branch" if np.all(known) else "else_branch"
@@ -55,7 +55,7 @@ def _put(r, helds, values):
 
 def _while(r, op):
     """Rounds that are known are read one after the other; else a Loop, whose body ends with the next condition."""
-    condition, body = op.options.CondSubgraphIndex(), op.options.BodySubgraphIndex()
+    condition, body = op.option("CondSubgraphIndex"), op.option("BodySubgraphIndex")
     results = _unrolled(r, op, condition, body)
     if results is not None:
         op.outputs = _matched(op, results)
@@ -120,13 +120,13 @@ def _unrolled(r, op, condition, body):
 
 
 def _call(r, op):
-    index = op.options.Subgraph() if op.kind == "CALL" else op.options.DecompositionSubgraphIndex()
+    index = op.option("Subgraph" if op.kind == "CALL" else "DecompositionSubgraphIndex")
     op.outputs = _matched(op, r.subgraph(index, op.inputs))
 
 
 def _call_once(r, op):
     """Gives variables the values that they have at first."""
-    index = op.options.InitSubgraphIndex()
+    index = op.option("InitSubgraphIndex")
     if index not in r.called_once:
         r.called_once.add(index)
         before, r.initial = r.initial, True
@@ -138,7 +138,7 @@ def _call_once(r, op):
 
 
 def _var_handle(r, op):
-    key = (op.options.Container() or b"", op.options.SharedName() or b"") if op.options is not None else op.name
+    key = (op.option("Container") or b"", op.option("SharedName") or b"") if op.options is not None else op.name
     op.outputs[0].handle = str(key)
 
 

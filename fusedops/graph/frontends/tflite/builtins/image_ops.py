@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ..call import FIRST
-from .entry import Builtin, activated, as_shape, moved, same_quantization
+from ..call import FIRST, Helds
+from .entry import Builtin, activated, as_shape, moved, ranked, same_quantization
 
 _FIRST_3D, _LAST_3D = [0, 4, 1, 2, 3], [0, 2, 3, 4, 1]
 
@@ -139,9 +139,9 @@ def transposed(r, op, w, shape, sizes, b, strides, begins):
 
 
 def _transpose_conv(r, op):
-    sizes = op.constant(0, "shape of the result").tolist()
+    sizes = op.constant(0, "shape of the result").reshape(-1).tolist()
     given = op.inputs
-    op.inputs = [given[2], given[1], *given[3:]]  # as a convolution has them
+    op.inputs = Helds([given[2], given[1], op.input(3)])  # as a convolution has them
     w, shape = weights(r, op, [3, 0, 1, 2])
     if shape is None or len(shape) != 4 or len(sizes) != 4:
         raise op.error(f"its weights have shape {shape}, its result {sizes}: both have four axes")
@@ -176,8 +176,8 @@ def _conv_3d(r, op):
 
 
 def _conv_3d_transpose(r, op):
-    sizes, inner = op.constant(0, "shape of the result").tolist(), r.fixed(op.inputs[2])
-    if inner is None:
+    sizes, inner = op.constant(0, "shape of the result").reshape(-1).tolist(), r.sizes(op.inputs[2])
+    if inner is None or None in inner[1:4]:
         raise op.error("a transposed convolution of an open size: convert it with fixed sizes")
     kernel, strides = list(_kernel_3d(r, op, op.inputs[1])), [op.option(f"Stride{a}", 1) for a in "DHW"]
     same = r.padding.get(op.option("Padding")) == "SAME"
@@ -273,6 +273,8 @@ def _rounded_ratios(r, op):
     sizes, wanted, corners = r.sizes(op.inputs[0]), r.array(op.inputs[1]), op.option("AlignCorners")
     if sizes is None or None in sizes[1:3] or wanted is None:
         return {}
+    if wanted.size != 2 or wanted.min() < 1:
+        raise op.error(f"it makes an image of {wanted.reshape(-1).tolist()}, which are no height and width")
     ends = [(n - 1, m - 1) if corners and m > 1 else (n, m) for n, m in zip(sizes[1:3], wanted.tolist(), strict=True)]
     steps = [(1024 * n + m // 2) // m for n, m in ends]
     if 0 in steps:  # of one pixel
@@ -335,15 +337,15 @@ def _local_response_normalization(r, op):
 def _dilate(r, op):
     """Zeros, or a value, between the elements."""
     by, fill = op.constant(1, "dilations").reshape(-1).tolist(), r.value(op.inputs[2])
-    x, sizes = r.value(op.inputs[0]), r.fixed(op.inputs[0])
-    if sizes is None or len(by) != len(sizes) or min(by) < 1:
-        raise op.error(f"it spreads a tensor of shape {sizes} by {by}")
-    apart = [n for each in zip(sizes, [1] * len(by), strict=True) for n in each]
-    pads = [n for d in by for n in (0, d - 1)]
-    x = r.emit("Pad", r.emit("Reshape", x, apart), [0] * len(pads) + pads, fill)
-    x = r.emit("Reshape", x, [n * d for n, d in zip(sizes, by, strict=True)])
-    ends = [(n - 1) * d + 1 for n, d in zip(sizes, by, strict=True)]
-    r.put(op.outputs[0], r.emit("Slice", x, [0] * len(by), ends))
+    x, rank = r.value(op.inputs[0]), ranked(r, op, op.inputs[0])
+    if len(by) != rank or min(by, default=1) < 1:
+        raise op.error(f"it spreads a tensor of {rank} axes by {by}")
+    for axis, d in enumerate(by):
+        if d > 1:  # each element with what is behind it, but for the last one
+            x = r.emit("Pad", r.emit("Unsqueeze", x, [axis + 1]), [0, d - 1], fill, [axis + 1])
+            around = (r.emit("Shape", x, start=0, end=axis), [-1], r.emit("Shape", x, start=axis + 2))
+            x = r.emit("Slice", r.emit("Reshape", x, r.emit("Concat", *around, axis=0)), [0], [1 - d], [axis])
+    r.put(op.outputs[0], x)
 
 
 _CONSTANT = "of a constant size"

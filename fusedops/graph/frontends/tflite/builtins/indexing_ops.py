@@ -3,7 +3,7 @@
 import numpy as np
 
 from ....ir.dtypes import to_onnx
-from .entry import Builtin, as_shape, axis_in, moved_to, ranked, same_quantization, stored
+from .entry import Builtin, as_shape, axis_in, length, moved_to, ranked, same_quantization, stored
 
 
 def _gather(r, op):
@@ -58,17 +58,31 @@ def _sparse_to_dense(r, op):
 
 def _dynamic_update_slice(r, op):
     """A part that another tensor takes, inside the tensor wherever it is to begin."""
-    whole, part = (r.fixed(op.inputs[i]) for i in (0, 1))
-    if whole is None or part is None or len(whole) != len(part):
-        raise op.error(f"it puts a tensor of shape {part} into one of {whole}")
-    start, y = r.cast(r.value(op.inputs[2]), np.int64), op.outputs[0]
-    if len(whole):
-        most = r.constant(r.at, [n - m for n, m in zip(whole, part, strict=True)], np.int64)
+    rank, y = ranked(r, op, op.inputs[0]), op.outputs[0]
+    if rank != ranked(r, op, op.inputs[1]):
+        raise op.error(f"it puts a tensor of {r.rank(op.inputs[1])} axes into one of {rank}")
+    start, (x, real) = r.cast(r.value(op.inputs[2]), np.int64), stored(r, op)
+    part = r.value(op.inputs[1], real=real)
+    if rank:
+        most = r.emit("Sub", *(r.emit("Shape", v) for v in (x, part)))
         start = r.emit("Max", r.emit("Min", start, most), r.constant(r.at, 0, np.int64))
-    grid = np.stack(np.meshgrid(*map(np.arange, part), indexing="ij"), -1) if len(part) else np.zeros(0, np.int64)
-    at = r.emit("Add", r.constant(r.at, grid, np.int64), start)
-    x, real = stored(r, op)
-    r.put(y, r.emit("ScatterND", x, at, r.value(op.inputs[1], real=real)), real=real)
+    at = r.emit("Add", _grid(r, part, r.fixed(op.inputs[1]), rank), start)
+    r.put(y, r.emit("ScatterND", x, at, part), real=real)
+
+
+def _grid(r, value, sizes, rank):
+    """The places of all elements of a value, along one more axis behind; the sizes are None where one is open."""
+    if sizes is not None:
+        grid = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1) if sizes else np.zeros(0, np.int64)
+        return r.constant(r.at, grid, np.int64)
+    shape = r.emit("Concat", r.emit("Shape", value), [1], axis=0)
+    zero, one = (r.constant(r.at, n, np.int64) for n in (0, 1))
+    each = []
+    for axis in range(rank):
+        places = r.emit("Range", zero, r.emit("Squeeze", length(r, value, axis), [0]), one)
+        others = [a for a in range(rank + 1) if a != axis]
+        each.append(r.emit("Expand", r.emit("Unsqueeze", places, others), shape))
+    return r.emit("Concat", *each, axis=-1)
 
 
 def _one_hot(r, op):
@@ -127,8 +141,8 @@ def _matrix_diag(r, op):
 
 def _matrix_set_diag(r, op):
     """The diagonal of the last two axes, along the longer of them with zeros behind its end, where none are taken."""
-    sizes = r.fixed(op.inputs[0])
-    if not sizes or len(sizes) < 2:
+    sizes = r.sizes(op.inputs[0])
+    if not sizes or len(sizes) < 2 or None in sizes[-2:]:
         raise op.error(f"it sets the diagonal of a tensor of shape {sizes}: it takes matrices of fixed sizes")
     rows, columns = sizes[-2:]
     eye, diagonal = r.constant(r.at, np.eye(rows, columns), np.bool_), r.value(op.inputs[1])

@@ -10,11 +10,11 @@ F = np.float32
 
 
 def _options(op, *names):
-    """The options of these names; those of the operators' first versions have others."""
+    """The options, which have these names; those of the operators' first versions have others."""
     found = table_of(op.custom)
     if not all(name in found for name in names):
         raise op.error(f"it is of another version: its options are {sorted(found)}, not {list(names)}")
-    return [found[name] for name in names]
+    return found
 
 
 def _number(r, values):
@@ -27,18 +27,23 @@ def _number(r, values):
 def _transform_matrix(r, op):
     """The matrix (1, 4, 4) from pixels of a crop to the image, whose box holds landmarks (1, n, 3) of a subset when the
     line from one landmark to another is rotated to an angle."""
-    subset, left, right, angle, *size = _options(
-        op, "subset_idxs", "left_rotation_idx", "right_rotation_idx", "target_rotation_radians", "output_height",
-        "output_width", "scale_x", "scale_y",
-    )  # fmt: skip
-    height, width, scale_x, scale_y = map(float, size)
-    indices, shape = [int(left), int(right), *map(int, subset)], r.fixed(op.inputs[0])
-    fits = shape is None or len(shape) == 3 and shape[0] == 1 and shape[2] == 3 and max(indices) < shape[1]
+    ends, sizes = ("left_rotation_idx", "right_rotation_idx"), ("output_height", "output_width", "scale_x", "scale_y")
+    options = _options(op, "subset_idxs", *ends, "target_rotation_radians", *sizes)
+    height, width, scale_x, scale_y = size = [float(options.number(name)) for name in sizes]
+    left, right = (int(options.number(name)) for name in ends)
+    indices, shape = [left, right, *options.integers("subset_idxs")], r.sizes(op.inputs[0])
+    fits = (
+        shape is None
+        or len(shape) == 3
+        and all(
+            n is None or good for n, good in zip(shape, (shape[0] == 1, max(indices) < (shape[1] or 0), shape[2] == 3))
+        )
+    )
     if not fits or len(indices) < 3 or min(indices) < 0 or min(height, width, scale_x, scale_y) <= 0:
         raise op.error(f"landmarks of shape {shape} and its options {indices}, {size} do not fit")
     points = r.emit("Slice", r.emit("Reshape", r.value(op.inputs[0]), [-1, 3]), [0], [2], [1])
     ends = r.emit("Gather", points, indices[:2], axis=0)
-    back = _rotation(r, r.emit("MatMul", _number(r, [[-1, 1]]), ends), float(angle))
+    back = _rotation(r, r.emit("MatMul", _number(r, [[-1, 1]]), ends), float(options.number("target_rotation_radians")))
     rotated = r.emit("MatMul", r.emit("Gather", points, indices[2:], axis=0), back)
     high, low = (r.emit(f"Reduce{kind}", rotated, [0], keepdims=1) for kind in ("Max", "Min"))
     middle = r.emit("Mul", r.emit("Add", high, low), r.number(0.5))
@@ -82,7 +87,7 @@ def _mapped(r, points, linear, moved):
 
 def _transform_landmarks(r, op):
     """x and y of landmarks (1, n, 2 or 3) mapped; z stays."""
-    shape = r.fixed(op.inputs[0])
+    shape = r.sizes(op.inputs[0])
     if shape is None or len(shape) != 3 or shape[2] not in (2, 3) or op.custom:
         raise op.error(f"it takes landmarks (1, n, 2 or 3) and no options, as version 2 does, not of shape {shape}")
     x = r.value(op.inputs[0])
@@ -94,7 +99,9 @@ def _transform_landmarks(r, op):
 
 def _transform_tensor(r, op):
     """The image (1, h, w, c) at the middles of a crop's pixels, between pixels by bilinear weights; 0 outside."""
-    (height, width), shape = map(int, _options(op, "output_height", "output_width")), r.fixed(op.inputs[0])
+    names = "output_height", "output_width"
+    options, shape = _options(op, *names), r.fixed(op.inputs[0])
+    height, width = (int(options.number(name)) for name in names)
     if shape is None or len(shape) != 4 or shape[0] != 1 or min(shape[1:3]) < 2 or not 0 < height * width <= 1 << 24:
         raise op.error(f"an image of shape {shape} and {height} x {width} results do not fit")
     rows, columns = np.indices((height, width)).reshape(2, -1) + 0.5

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from .entry import Builtin, activated, as_shape, axis_in, is_float, is_image, moved, moved_to, ranked, same_quantization
+from .entry import (
+    Builtin,
+    activated,
+    as_shape,
+    axis_in,
+    is_float,
+    is_image,
+    length,
+    moved,
+    moved_to,
+    ranked,
+    same_quantization,
+)
 
 _END = 2**62  # of an axis, whatever its length
 
@@ -16,15 +28,13 @@ def _reshape(r, op):
     if op.input(1) is not None:
         shape = as_shape(r, op, 1)
     else:
-        given = op.options.NewShapeAsNumpy()
-        shape = [] if isinstance(given, int) else given.tolist()
+        shape = op.numbers("NewShape")
     zeros = not isinstance(shape, list) or 0 in shape
     moved_to(r, op, lambda x: r.emit("Reshape", x, shape, **(dict(allowzero=1) if zeros else {})))
 
 
 def _squeeze(r, op):
-    given = op.options.SqueezeDimsAsNumpy() if op.options is not None else 0
-    axes = [] if isinstance(given, int) else given.tolist()
+    axes = op.numbers("SqueezeDims")
     moved_to(r, op, lambda x: r.emit("Squeeze", x, axes or ""))
 
 
@@ -44,7 +54,7 @@ def _shape(r, op):
     dtype = y.tensor.dtype or np.dtype(np.int32)
     if sizes is not None:
         return r.put(y, r.constant(r.at, sizes, dtype))
-    return r.put(y, r.cast(r.emit("Shape", next(iter(op.inputs[0].forms.values()))), dtype))
+    return r.put(y, r.cast(r.emit("Shape", r.value(op.inputs[0], real=False)), dtype))
 
 
 def _rank(r, op):
@@ -206,39 +216,49 @@ def _computed_slice(r, op):
 
 
 def _split(r, op, sizes, axis, i):
-    """Parts of an input along an axis."""
-    x, rank = op.inputs[i], ranked(r, op, op.inputs[i])
-    if len(sizes) != len(op.outputs):
-        raise op.error(f"it makes {len(op.outputs)} parts of sizes {sizes}")
+    """Parts of an input along an axis: equal ones where no sizes are given, and -1 is what the others leave."""
+    x, rank, n = op.inputs[i], ranked(r, op, op.inputs[i]), len(op.outputs)
+    if sizes is not None and len(sizes) != n:
+        raise op.error(f"it makes {n} parts of sizes {sizes}")
     real = not all(same_quantization(x, y) for y in op.outputs)
     first = x.native
     value, axis = r.value(x, first, real), axis_in(axis, rank, first, op)
-    parts = r.emit("Split", value, sizes, axis=axis, count=len(sizes))
-    for y, part in zip(op.outputs, parts if len(sizes) > 1 else [parts], strict=True):
+    if sizes is None:
+        parts = r.emit("Split", value, axis=axis, num_outputs=n, count=n)
+    else:
+        parts = r.emit("Split", value, _with_the_rest(r, value, axis, sizes), axis=axis, count=n)
+    for y, part in zip(op.outputs, parts if n > 1 else [parts], strict=True):
         r.put(y, part, first, real)
+
+
+def _with_the_rest(r, value, axis, sizes):
+    """Sizes of parts, of which one may be what the others leave of an open size."""
+    if -1 not in sizes:
+        return sizes
+    at = sizes.index(-1)
+    rest = r.emit("Sub", length(r, value, axis), [sum(sizes) + 1])
+    return r.emit("Concat", *filter(len, (sizes[:at], rest, sizes[at + 1 :])), axis=0)
 
 
 def _length(r, op, i, axis):
     sizes, rank = r.sizes(op.inputs[i]), ranked(r, op, op.inputs[i])
-    length = sizes and sizes[axis_in(axis, rank, False, op)]
-    if length is None:
-        raise op.error("it splits a tensor of an open size: convert it with fixed sizes")
-    return length
+    return sizes[axis_in(axis, rank, False, op)]
 
 
 def _equal_split(r, op):
     axis, n = int(op.constant(0, "axis").reshape(-1)[0]), len(op.outputs)
-    length = _length(r, op, 1, axis)
-    if not n or length % n:
-        raise op.error(f"an axis of {length} does not split into {n} equal parts")
-    _split(r, op, [length // n] * n, axis, 1)
+    whole = _length(r, op, 1, axis)
+    if not n or whole is not None and whole % n:
+        raise op.error(f"an axis of {whole} does not split into {n} equal parts")
+    _split(r, op, None if whole is None else [whole // n] * n, axis, 1)
 
 
 def _split_v(r, op):
     sizes = op.constant(1, "list of sizes").reshape(-1).tolist()
     axis = int(op.constant(2, "axis").reshape(-1)[0])
-    if -1 in sizes:
-        sizes[sizes.index(-1)] = _length(r, op, 0, axis) - sum(n for n in sizes if n != -1)
+    whole = _length(r, op, 0, axis) if -1 in sizes else None
+    if whole is not None:
+        sizes[sizes.index(-1)] = whole - sum(n for n in sizes if n != -1)
     _split(r, op, sizes, axis, 0)
 
 

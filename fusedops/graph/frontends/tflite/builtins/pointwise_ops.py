@@ -91,7 +91,7 @@ def _right_shift(r, a, b):
 
 
 def _add_n(r, op):
-    values, first = operands(r, op.inputs)
+    values, first = operands(r, [op.inputs[0], *op.inputs[1:]])
     y = values[0]
     for v in values[1:]:
         y = r.emit("Add", y, v)
@@ -196,7 +196,7 @@ def _square(r, op):
 
 def _bucketize(r, op):
     """How many boundaries an element has reached."""
-    bounds = np.float32(op.options.BoundariesAsNumpy()).reshape(-1)
+    bounds = np.float32(op.numbers("Boundaries"))
     x = r.cast(r.value(op.inputs[0]), np.float32)
     rank = r.rank(op.inputs[0]) or 0
     above = r.emit("GreaterOrEqual", r.emit("Unsqueeze", x, [rank]), r.constant(f"{r.at}.bounds", bounds, np.float32))

@@ -61,16 +61,15 @@ def _segments(reduction, start):
 
     def read(r, op):
         data, ids = r.value(op.inputs[0]), r.cast(r.value(op.inputs[1]), np.int64)
-        sizes, rank = r.fixed(op.inputs[0]), r.rank(op.inputs[1])
+        rank = ranked(r, op, op.inputs[1])
         if op.kind == "SEGMENT_SUM":
             found = op.constant(1, "list of segments").reshape(-1)
             count = int(found[-1]) + 1 if found.size else 0
         else:
             count = int(op.constant(2, "number of segments").reshape(-1)[0])
-        if sizes is None or rank is None:
-            raise op.error("its sizes are open: convert it with fixed sizes")
         dtype = op.inputs[0].tensor.dtype
-        zero = r.constant(f"{r.at}.start", np.full((count, *sizes[rank:]), start(dtype)), dtype)
+        shape = r.emit("Concat", [count], r.emit("Shape", data, start=rank), axis=0)
+        zero = r.emit("Expand", r.constant(f"{r.at}.start", start(dtype), dtype), shape)
         kept = r.emit("Unsqueeze", ids, [rank])
         r.put(op.outputs[0], r.emit("ScatterND", zero, kept, data, reduction=reduction))
 

@@ -19,11 +19,6 @@ _WINDOWED = {1: "add", 2: "mul", 3: "min", 4: "max", 5: "and", 6: "or"}  # numbe
 _OVER_ALL = {"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
 
 
-def _list(op, name):
-    found = getattr(op.options, f"{name}AsNumpy")()
-    return [] if isinstance(found, int) else found.tolist()
-
-
 def _reduction(r, op, index):
     """What a subgraph of one operator combines two numbers by; "none": it takes the second."""
     if not 0 <= index < len(r.model.subgraphs):
@@ -101,7 +96,7 @@ def _reshape(r, op):
 
 
 def _transpose(r, op):
-    rank, perm = ranked(r, op, op.inputs[0]), _list(op, "Permutation")
+    rank, perm = ranked(r, op, op.inputs[0]), op.numbers("Permutation")
     moved_to(r, op, lambda x: r.emit("Transpose", x, perm=[axis_in(a, rank, False, op) for a in perm]))
 
 
@@ -112,7 +107,7 @@ def _concatenate(r, op):
 
 def _broadcast_in_dim(r, op):
     """Axes of the input are those of the result that a list names."""
-    sizes, inner, axes = _made_shape(op), r.fixed(op.inputs[0]), _list(op, "BroadcastDimensions")
+    sizes, inner, axes = _made_shape(op), r.fixed(op.inputs[0]), op.numbers("BroadcastDimensions")
     if inner is None or len(axes) != len(inner):
         raise op.error(f"it spreads a tensor of shape {inner} over axes {axes} of {sizes}")
     with_ones = [1] * len(sizes)
@@ -129,7 +124,7 @@ def _iota(r, op):
 
 
 def _slice(r, op):
-    bounds = [_list(op, name) for name in ("StartIndices", "LimitIndices", "Strides")]
+    bounds = [op.numbers(name) for name in ("StartIndices", "LimitIndices", "Strides")]
     axes = list(range(len(bounds[0])))
     moved_to(r, op, lambda x: r.emit("Slice", x, *bounds[:2], axes, bounds[2]))
 
@@ -142,7 +137,7 @@ def _start(r, op, i):
 
 def _dynamic_slice(r, op):
     """A part of constant size, inside the tensor wherever it is to begin."""
-    sizes, whole = _list(op, "SliceSizes"), r.fixed(op.inputs[0])
+    sizes, whole = op.numbers("SliceSizes"), r.fixed(op.inputs[0])
     if whole is None or len(whole) != len(sizes) or len(op.inputs) != 1 + len(sizes):
         raise op.error(f"it takes {sizes} of a tensor of shape {whole}")
     if not sizes:
@@ -161,7 +156,7 @@ def _dynamic_update_slice(r, op):
 
 def _pad(r, op):
     """A value before, behind and between the elements; less than none takes elements away."""
-    low, high, inside = (_list(op, name) for name in ("EdgePaddingLow", "EdgePaddingHigh", "InteriorPadding"))
+    low, high, inside = (op.numbers(name) for name in ("EdgePaddingLow", "EdgePaddingHigh", "InteriorPadding"))
     sizes, fill = r.fixed(op.inputs[0]), r.emit("Reshape", r.value(op.inputs[1]), [])
     if sizes is None or not len(sizes) == len(low) == len(high) == len(inside) or min(inside, default=0) < 0:
         raise op.error(f"it pads a tensor of shape {sizes} by {low}, {high} and {inside} between")
@@ -205,7 +200,7 @@ def _starts(r, op, i, count):
 def _gather(r, op):
     """Slices that begin, inside the tensor, where rows of indices say."""
     offsets, collapsed, axes, sizes = (
-        _list(op, name) for name in ("OffsetDims", "CollapsedSliceDims", "StartIndexMap", "SliceSizes")
+        op.numbers(name) for name in ("OffsetDims", "CollapsedSliceDims", "StartIndexMap", "SliceSizes")
     )
     whole = r.fixed(op.inputs[0])
     if whole is None or len(sizes) != len(whole) or r.fixed(op.inputs[1]) is None:
@@ -229,7 +224,7 @@ def _gather(r, op):
 def _scatter(r, op):
     """Updates that are put, or combined with what is there, where rows of indices say."""
     windows, inserted, axes = (
-        _list(op, name) for name in ("UpdateWindowDims", "InsertedWindowDims", "ScatterDimsToOperandDims")
+        op.numbers(name) for name in ("UpdateWindowDims", "InsertedWindowDims", "ScatterDimsToOperandDims")
     )
     reduction = _reduction(r, op, op.option("UpdateComputationSubgraphIndex"))
     whole, updates = r.fixed(op.inputs[0]), r.fixed(op.inputs[2])
@@ -258,7 +253,7 @@ def _scatter(r, op):
 
 
 def _reduce(r, op):
-    kind, axes = _reduction(r, op, op.option("BodySubgraphIndex")), _list(op, "Dimensions")
+    kind, axes = _reduction(r, op, op.option("BodySubgraphIndex")), op.numbers("Dimensions")
     if len(op.inputs) != 2 or kind == "none":
         raise op.error(f"it reduces {len(op.inputs) // 2} tensors: fusedops reduces one")
     y = r.emit(_OVER_ALL[kind], r.value(op.inputs[0]), axes, keepdims=0)
@@ -297,7 +292,7 @@ def _reduce_window(r, op):
 def _stable_reduce_window(r, op):
     kind, sizes = _reduction(r, op, op.option("BodySubgraphIndex")), r.fixed(op.inputs[0])
     window, strides, base_dilations, dilations, pads = (
-        _list(op, f) for f in ("WindowDimensions", "WindowStrides", "BaseDilations", "WindowDilations", "Padding")
+        op.numbers(f) for f in ("WindowDimensions", "WindowStrides", "BaseDilations", "WindowDilations", "Padding")
     )
     if sizes is None or kind == "none" or any(n != 1 for n in base_dilations):
         raise op.error(f"it reduces a tensor of shape {sizes}, with {base_dilations} between elements")
@@ -314,7 +309,7 @@ def _dot_general(r, op):
     """A product over contracted axes for each index of a batch: the batch, then the other axes of both."""
     ends = []
     for held, side in zip(op.inputs[:2], ("Lhs", "Rhs"), strict=True):
-        batch, inner = _list(op, f"{side}BatchingDimensions"), _list(op, f"{side}ContractingDimensions")
+        batch, inner = op.numbers(f"{side}BatchingDimensions"), op.numbers(f"{side}ContractingDimensions")
         sizes = r.fixed(held)
         if sizes is None:
             raise op.error("its sizes are open: convert it with fixed sizes")

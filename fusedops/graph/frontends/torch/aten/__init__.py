@@ -6,6 +6,7 @@ name of the result, or a list of them. A use of an operator that it does not hav
 """
 
 from . import (
+    boxes,
     complex_numbers,
     convolutions,
     fourier,
@@ -21,6 +22,7 @@ from . import (
 )
 
 FAMILIES = (
+    boxes,
     convolutions,
     pointwise,
     indexing,

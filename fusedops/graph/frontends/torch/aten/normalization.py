@@ -76,11 +76,14 @@ def _fused_rms_norm(p, *args, **given):
 
 
 def _group_norm(p, x, num_groups, weight=None, bias=None, eps=1e-5):
-    """Each group as one channel of an instance norm."""
+    """Each group as one channel of an instance norm; constant parameters of channels as those of a batch norm, which takes
+    an activation into its step."""
     ones, zeros = p.torch.ones(num_groups, dtype=x.dtype), p.torch.zeros(num_groups, dtype=x.dtype)
     y = p.op("InstanceNormalization", p.op("Reshape", x, [0, num_groups, -1]), ones, zeros, epsilon=eps)
     y = p.reshape(FxValue(y, (x.shape[0], num_groups, None), x.dtype), x.shape)
-    return _scaled(p, y, weight, bias, x)
+    if not isinstance(weight, p.torch.Tensor) or not isinstance(bias, p.torch.Tensor):
+        return _scaled(p, y, weight, bias, x)
+    return p.op("BatchNormalization", y, weight, bias, *(p.torch.full_like(bias, n) for n in (0, 1)), epsilon=0.0)
 
 
 def _scaled(p, y, weight, bias, x):

@@ -117,6 +117,9 @@ def _pow(p, x, exponent):
 
 
 def _where(p, condition, **branches):
+    if not branches:  # the places of what is not 0, for each axis an array
+        places = p.op("NonZero", condition)
+        return [p.op("Gather", places, p.constant("axis", i), axis=0) for i in range(condition.ndim)]
     a, b = branches["self"], branches["other"]
     return p.op("Where", p.cast(condition, p.torch.bool), p.cast(a, p.made.dtype), p.cast(b, p.made.dtype))
 

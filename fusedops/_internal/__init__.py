@@ -1,0 +1,1 @@
+"""What the other folders share: checks of arguments, errors, files, times. Nothing here is public."""

@@ -1,0 +1,1 @@
+"""Layers and arrays of other libraries."""
