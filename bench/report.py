@@ -26,7 +26,7 @@ import charts  # noqa: E402
 import figures  # noqa: E402
 
 PICTURES = {
-    "every_gain": "What fusion buys: speed over the unfused path. The same kernels, with batch norm, activation and "
+    "every_gain": "The speed-up from fusion: speed over the unfused path. The same kernels, with batch norm, activation and "
     "gates as passes of their own; or with the batch norm folded into the weights alone; or all in one kernel.",
     "peer_table": "Time of a peer over ours: above 1, fusedops is faster. The same weights and threads everywhere, "
     "every result compared first; TVM's kernels are not tuned.",
@@ -34,7 +34,7 @@ PICTURES = {
     "same operation unfused. The roofs are measured, the bandwidths by passes over so many bytes. Operations of a Winograd convolution are "
     "counted for the direct one, which it beats.",
     "sizes": "Speed over sizes.",
-    "scaling": "What more threads buy, and larger batches.",
+    "scaling": "The speed of more threads, and of larger batches.",
 }
 LABELS = {name: peer.label for name, peer in PEERS.items()}
 TABLES = {  # the title of a kind of benchmark, what differs within a row, and how that is called

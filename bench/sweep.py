@@ -1,7 +1,7 @@
 """Sweeps sizes through tile borders, odd and prime sizes and powers of two, and looks for cliffs: ``python
 bench/sweep.py``.
 
-A point is a cliff where its work is over 1 MFLOP and its rate under 70 % of the median of its neighbours (two on either
+A point is a cliff where its work is over 1 MFLOP and its rate under 70 % of the median of its neighbors (two on either
 side). A point that looks like one is measured again before it is called that: the machine may have been busy.
 
     --plot FILE.png   GFLOP/s over each sweep
@@ -149,7 +149,7 @@ def rate(point):
     return flop / statistics.median(samples) * 1e-9
 
 
-def neighbours(rates, i):
+def neighbors(rates, i):
     return statistics.median(rates[max(i - 2, 0) : i] + rates[i + 1 : i + 3])
 
 
@@ -160,7 +160,7 @@ def sweep(sizes, make):
     cliffs = []
     for i, p in enumerate(points):
         for _ in range(5):
-            if p[2] < 1e6 or rates[i] >= LIMIT * neighbours(rates, i):
+            if p[2] < 1e6 or rates[i] >= LIMIT * neighbors(rates, i):
                 break
             rates[i] = max(rates[i], rate(p))
         else:

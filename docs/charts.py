@@ -2,7 +2,7 @@
 
 A chart is a function of `run`, one of the runs of a file of docs/figures, of `labels`, what operations are called, and
 of `peers`, what libraries are called. It gives a figure, or None where the run has nothing for it. A figure has a
-transparent ground: `draw` makes it in colours for light pages or for dark ones.
+transparent ground: `draw` makes it in colors for light pages or for dark ones.
 """
 
 import re
@@ -46,25 +46,61 @@ FRONT = (  # the rows of the two charts that a reader sees first
     "gru_cell_128",
 )
 LINES = "-", "--", "-.", ":"
+WIDTH = 4.6  # inches of the charts of the first pages: at 390 pixels their text is 11 pixels high
 
 
-def draw(chart, run, labels, peers, dark=False):
-    """The figure of a chart, a name of CHARTS, or None."""
+def _style(dark):
+    """What a figure is drawn with, on a light page or on a dark one."""
     import matplotlib
 
     text, lines = ("#d8dee6", "#4a525c") if dark else ("#24292f", "#c8ced6")
     colors = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), text)
     colors |= dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), lines)
     style = {
-        "font.size": 9,
+        "font.size": 10.5,
         "axes.facecolor": "none",
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.axisbelow": True,
         "legend.frameon": False,
     }
-    with matplotlib.rc_context(style | colors):
+    return matplotlib.rc_context(style | colors)
+
+
+def draw(chart, run, labels, peers, dark=False):
+    """The figure of a chart, a name of CHARTS, or None."""
+    with _style(dark):
         return CHARTS[chart](run, labels, peers)
+
+
+def conv_bn_relu(dark=False):
+    """Convolution, batch norm and ReLU as boxes: three loops with tensors between them, and one loop."""
+    with _style(dark):
+        figure, axes = _figure(WIDTH, 5.2)
+        axes.set(xlim=(0, 2), ylim=(7.2, -0.9))
+        axes.axis("off")
+        line, fill = axes.xaxis.label.get_color(), axes.spines["left"].get_edgecolor()
+        loops = {"fc": "none", "ec": COLORS["fused"], "linewidth": 1.6, "boxstyle": "round,pad=0.45"}
+        tensors = {"fc": fill, "ec": "none", "alpha": 0.45, "boxstyle": "square,pad=0.35"}
+        for x, title, boxes in (
+            (0.48, "unfused: three loops", (
+                (0, "x", tensors), (1, "convolution", loops), (2, "t: written, read", tensors),
+                (3, "batch norm", loops), (4, "u: written, read", tensors), (5, "ReLU", loops), (6, "y", tensors),
+            )),
+            (1.5, "fused: one loop", (
+                (0, "x", tensors),
+                (3, "convolution\nwith folded weights\n\nt in registers,\nnever in memory\n\nmax(t, 0)", loops),
+                (6, "y", tensors),
+            )),
+        ):  # fmt: skip
+            axes.text(x, -0.75, title, ha="center", va="center", weight="bold")
+            for place, text, box in boxes:
+                axes.text(x, place, text, ha="center", va="center", bbox=box)
+        for x, ends in ((0.48, [(i + 0.3, i + 0.67) for i in range(6)]), (1.5, [(0.3, 1.85), (4.2, 5.67)])):
+            for start, end in ends:
+                axes.annotate("", (x, end), (x, start), arrowprops={"arrowstyle": "-|>", "color": line})
+        axes.text(1, 6.95, "gray: tensors in memory", ha="center", va="center")
+    return figure
 
 
 def save(figure, path):
@@ -89,11 +125,13 @@ def _figure(width, height, columns=1):
     return figure, figure.subplots(1, columns)
 
 
-def _rows(axes, names):
-    """Operations by their names, the first one above."""
-    axes.set_yticks(range(len(names)), names)
+def _rows(axes, names, above=False):
+    """Operations by their names, the first one at the top; the names at the left, or above their rows."""
+    axes.set_yticks(range(len(names)), [""] * len(names) if above else names)
+    for i, name in enumerate(names if above else ()):
+        axes.annotate(name, (0, i - 0.36), (2, 0), ("axes fraction", "data"), textcoords="offset points", va="bottom")
     axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_ylim(len(names) - 0.4, -1 if above else -0.6)
 
 
 def _plain(axis, values):
@@ -119,7 +157,7 @@ def speed(run, labels, peers):
     table = {n: run["peer"][n] for n in FRONT if "fusedops" in run["peer"].get(n, ()) and _others(run["peer"][n])}
     if not table:
         return None
-    figure, axes = _figure(7.2, 0.27 * len(table) + 1.3)
+    figure, axes = _figure(WIDTH, 0.46 * len(table) + 1.6)
     for peer, (marker, color) in MARKERS.items():
         dots = [(t[peer] / t["fusedops"], i) for i, t in enumerate(table.values()) if peer in t]
         if dots:
@@ -131,10 +169,10 @@ def speed(run, labels, peers):
     low, high = min(0.8, 0.9 * min(ratios)), 1.15 * max(ratios)
     axes.set(xscale="log", xlim=(low, high))
     _plain(axes.xaxis, [v for v in (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64) if low <= v <= high])
-    axes.set_xlabel("time over that of fusedops: to the right of the line, fusedops is faster")
+    axes.set_xlabel("time over that of fusedops:\nright of the line, fusedops is faster")
     axes.grid(axis="both", linewidth=0.5)
-    _rows(axes, [labels[n] for n in table])
-    figure.legend(loc="outside upper center", ncols=len(MARKERS), handletextpad=0.2, columnspacing=1.2)
+    _rows(axes, [labels[n] for n in table], above=True)
+    figure.legend(loc="outside upper center", ncols=3, handletextpad=0.2, columnspacing=1.2)
     return figure
 
 
@@ -153,11 +191,11 @@ def every_gain(run, labels, peers):
 
 
 def _bars(table, labels):
-    figure, axes = _figure(7.2, 0.34 * len(table) + 0.9)
+    figure, axes = _figure(WIDTH, 0.62 * len(table) + 1.2)
     for i, times in enumerate(table.values()):
         best = {form: times[form] for form in ("folded", "fused") if form in times}
         best["fused"] = min(times["fused"], times.get("block", times["fused"]))
-        height = 0.76 / len(best)
+        height = 0.56 / len(best)
         for k, (form, us) in enumerate(best.items()):
             gain, y = times["unfused"] / us, i + (k - (len(best) - 1) / 2) * height
             axes.barh(y, gain, height, color=COLORS[form], label=FORMS[form] if len(best) == 2 else None)
@@ -167,37 +205,42 @@ def _bars(table, labels):
                 (3, 0),
                 textcoords="offset points",
                 va="center",
-                fontsize=8 - (form == "folded"),
+                fontsize=9,
             )
     axes.axvline(1, color=axes.xaxis.label.get_color(), linewidth=0.8)
     axes.set_xlabel("speed over the unfused path")
     axes.set_xlim(0, 1.07 * axes.get_xlim()[1])
     axes.spines["left"].set_visible(False)
-    _rows(axes, [labels.get(n, n) for n in table])
+    _rows(axes, [labels.get(n, n) for n in table], above=True)
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     figure.legend(handles.values(), handles, loc="outside upper center", ncols=2)
     return figure
 
 
 def peer_table(run, labels, peers):
-    """Every ratio of a peer's time to that of fusedops, in colours."""
+    """Every ratio of a peer's time to that of fusedops, in colors."""
     names = [n for n, times in run["peer"].items() if n in labels and "fusedops" in times and _others(times)]
     columns = [p for p in MARKERS if any(p in run["peer"][n] for n in names)]
     if not names:
         return None
     times = [run["peer"][n] for n in names]
     ratios = np.array([[t[p] / t["fusedops"] if p in t else np.nan for p in columns] for t in times])
-    figure, axes = _figure(7.2, 0.215 * len(names) + 1.8)
-    image = axes.imshow(np.log2(ratios), cmap="PuOr", vmin=-3, vmax=3, aspect="auto")  # orange: slower
+    figure, axes = _figure(WIDTH + 0.6, 0.44 * len(names) + 2.2)
+    shades = np.full((2 * len(names), len(columns)), np.nan)
+    shades[1::2] = np.log2(ratios)  # below the line that has the row's name
+    image = axes.imshow(shades, cmap="PuOr", vmin=-3, vmax=3, aspect="auto")  # orange: slower
     for (i, j), ratio in np.ndenumerate(ratios):
         if not np.isnan(ratio):
-            color = "white" if abs(np.log2(ratio)) > 1.9 else "#24292f"
+            color = "white" if sum(image.cmap(image.norm(np.log2(ratio)))[:3]) < 1.9 else "#24292f"
             text = f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
-            axes.text(j, i, text, ha="center", va="center", fontsize=8, color=color)
+            axes.text(j, 2 * i + 1, text, ha="center", va="center", color=color)
+    for i, name in enumerate(names):
+        axes.annotate(
+            labels[name], (0, 2 * i), (2, 0), ("axes fraction", "data"), textcoords="offset points", va="center"
+        )
     axes.set_xticks(range(len(columns)), [peers[p].replace(" ", "\n") for p in columns])
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
-    _rows(axes, [labels[n] for n in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks([])
     axes.spines[:].set_visible(False)
     key = figure.colorbar(image, ax=axes, location="bottom", shrink=0.6, aspect=40, pad=0.01)
     key.set_ticks([-3, -2, -1, 0, 1, 2, 3], labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
@@ -264,7 +307,7 @@ def sizes(run, labels, peers):
 
 
 def scaling(run, labels, peers):
-    """What more threads buy, and larger batches."""
+    """The speed of more threads, and of larger batches."""
     if not run.get("threads") and not run.get("batch"):
         return None
     figure, (threads, batches) = _figure(9, 3.8, 2)

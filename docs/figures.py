@@ -2,7 +2,7 @@
 docs/figures/*.json.
 
 A page has ``<!-- figures: WHAT PROCESSOR -->``, the table or the picture, and ``<!-- end of figures -->``. WHAT is a
-name of TABLES below or of CHARTS in charts.py, and a number behind PROCESSOR is that of threads, if not one. Several
+name of TABLES below or of CHARTS in charts.py, and a number after PROCESSOR is that of threads, if not one. Several
 processors with commas between them, or ``every``, are those that have such figures, with all numbers of threads, each
 under a tab. A JSON file has the medians of runs on one processor by their threads: ``python -m bench.report --threads N
 --publish NAME`` measures and writes them.
@@ -170,6 +170,14 @@ def head(threads, *columns, unit="ms"):
     yield f"|---|{'|'.join('--:' if column else '---' for column in columns)}|"
 
 
+def filled(lines):
+    """A table without the columns that are empty in every row."""
+    rows = [line.strip("|").split("|") for line in lines]
+    kept = [any(cell.strip() for cell in column[2:]) for column in zip(*rows, strict=True)]
+    for row in rows if len(rows) > 2 else []:
+        yield f"|{'|'.join(cell for cell, keep in zip(row, kept, strict=True) if keep)}|"
+
+
 def fusion(file, threads):
     """Unfused, folded only and fused (a block as one kernel where there is one), and the gain, of each operation."""
     yield from head(threads, "unfused", "batch norm folded", "fused", "gain")
@@ -182,17 +190,19 @@ def fusion(file, threads):
 
 
 def fusion_by_work(file, threads):
-    """Rows by what fusion buys, with their multiply-adds a value and the size of y; and what the pass costs that is
-    fused away, in multiply-adds a value at the rate of the largest product, which is a row too."""
+    """Rows by the gain of fusion, with their multiply-adds a value and the size of y; and what the pass costs that is
+    fused away, in multiply-adds a value at the rate of the largest product, which is a row too. No cost where it says
+    little: a long product hides it in noise, and in a small one it is that of a call."""
     rows = {name: times for name, times in file["threads"][threads]["operation"].items() if name in WORK}
     largest = rows.get("linear_512x512x512")
     yield from head(threads, "K", "y", "unfused", "batch norm folded", "fused", "folded / fused", "pass, multiply-adds")
     for name, times in sorted(rows.items(), key=lambda row: row[1]["folded"] / row[1]["fused"]):
         k, values = WORK[name]
         cost = (times["folded"] - times["fused"]) / values / (largest["fused"] / 512**3) if largest else math.nan
+        tells = not math.isnan(cost) and k <= 576 and 4 * values > 1 << 14
         yield (
             f"| {LABELS[name]} | {k} | {size(4 * values)} | {cells(times, 'unfused', 'folded', 'fused')} "
-            f"| {times['folded'] / times['fused']:.2f} | {'' if math.isnan(cost) else f'{cost:.0f}'} |"
+            f"| {times['folded'] / times['fused']:.2f} | {f'{cost:.0f}' if tells else ''} |"
         )
 
 
@@ -217,7 +227,7 @@ def gain(times, of, over):
 
 
 def around(times):
-    """What fusion buys where the passes that it spares in float32 stand around the product of bfloat16."""
+    """The gain of fusion where the passes that it spares in float32 stand around the product of bfloat16."""
     if not {"float32 unfused", "float32", "bfloat16"} <= times.keys():
         return ""
     return f"{1 + (times['float32 unfused'] - times['float32']) / times['bfloat16']:.2f}x"
@@ -227,7 +237,8 @@ def eight_bits(file, threads):
     """Convolutions in float32, bfloat16 and int8, and the gains of fusion and over float32."""
     yield from head(
         threads, "float32, unfused", "float32, fused", "bfloat16, fused", "int8, unfused", "int8, fused",
-        "gain of fusion: float32", "bfloat16", "int8", "over float32: bfloat16", "int8",
+        "fusion gain: float32", "fusion gain: bfloat16", "fusion gain: int8", "bfloat16 over float32",
+        "int8 over float32",
     )  # fmt: skip
     forms = "float32 unfused", "float32", "bfloat16", "int8 unfused", "int8 fused"
     for name, times in file["threads"][threads]["eight_bits"].items():
@@ -239,8 +250,8 @@ def eight_bits(file, threads):
 def precision(file, threads):
     """Products, attention and a recurrent layer in float32 and bfloat16, and the gains of fusion and over float32."""
     yield from head(
-        threads, "float32, unfused", "float32, fused", "bfloat16, fused", "gain of fusion: float32", "bfloat16",
-        "over float32",
+        threads, "float32, unfused", "float32, fused", "bfloat16, fused", "fusion gain: float32",
+        "fusion gain: bfloat16", "bfloat16 over float32",
     )  # fmt: skip
     for name, times in file["threads"][threads].get("precision", {}).items():
         gains = gain(times, "float32", "float32 unfused"), around(times), gain(times, "bfloat16", "float32")
@@ -248,9 +259,9 @@ def precision(file, threads):
 
 
 def narrow_networks(file, threads):
-    """Whole networks in float32, unfused and fused, and fused in bfloat16 and int8."""
-    forms = "unfused", "fused", "bfloat16", "int8 fused"
-    titles = "float32, unfused", "float32, fused", "bfloat16, fused", "int8, fused"
+    """Whole networks, fused, in float32, bfloat16 and int8."""
+    forms = "fused", "bfloat16", "int8 fused"
+    titles = "float32", "bfloat16", "int8"
     yield from head(threads, *titles, "bfloat16 over float32", "int8 over float32")
     for name in NETWORKS:
         times = file["threads"][threads]["network"].get(name, {})
@@ -277,7 +288,7 @@ def files(file, threads):
 
 def peers(file, threads):
     """The fastest of the peers over fusedops, with its name."""
-    yield from head(threads, "fusedops", "the best peer", "", "ratio")
+    yield from head(threads, "fusedops", "the fastest other library", "", "ratio")
     for name, times in file["threads"][threads]["peer"].items():
         others = {peer: us for peer, us in times.items() if peer not in ("fusedops", "numpy")}
         if name in BRIEF and "fusedops" in times and others:
@@ -322,7 +333,7 @@ def files_of(processor, threads):
 def source(name, file, threads):
     """What was measured, on which processor and when."""
     run = file["threads"][threads]
-    # the number of processors stands behind what the processor says of itself
+    # the number of processors stands after what the processor says of itself
     of = f"{NAMES[name]}, {file['processor'].rpartition(', ')[2]}" if name in NAMES else file["processor"]
     busy = run.get("disturbed", 0)
     other = (
@@ -334,7 +345,7 @@ def source(name, file, threads):
 
 def table(kind, name, file, threads):
     """The lines of a table with their source, or nothing where the file has no such figures."""
-    rows = list(TABLES[kind](file, threads))
+    rows = list(filled(TABLES[kind](file, threads)))
     return "\n".join([*rows, "", source(name, file, threads)]) if len(rows) > 2 else ""
 
 
@@ -378,8 +389,12 @@ def block(kind, processor, threads, path, write):
 
 
 def page(path, write=False):
-    """The text of a page with its tables and charts made anew, and if told so the pictures of the charts."""
+    """The text of a page with its tables and charts made again, and if told so its pictures."""
     text = path.read_text(encoding="utf-8")
+    for theme in ("light", "dark") if write else ():
+        picture = path.parent / f"pictures/conv_bn_relu_{theme}.svg"
+        if f"pictures/{picture.name}" in text:
+            charts.save(charts.conv_bn_relu(theme == "dark"), picture)
     return MARKED.sub(lambda m: m[1] + block(m[2], m[3], m[4] or "1", path, write) + m[5], text)
 
 

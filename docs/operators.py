@@ -1,4 +1,4 @@
-"""Writes the tables of operators in networks.md, of ONNX, TFLite and PyTorch, from their records: ``python
+"""Writes the tables of operators in operators.md, of ONNX, TFLite and PyTorch, from their records: ``python
 docs/operators.py`` after one was added or changed."""
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from fusedops.graph.frontends.torch.aten import FAMILIES
 from fusedops.graph.operators.registry import RECORDS, Absent, Operator
 from fusedops.graph.operators.schema import Kernel
 
-PAGE = Path(__file__).with_name("networks.md")
+PAGE = Path(__file__).with_name("operators.md")
 BEGIN, END = "<!-- made by docs/operators.py: {} -->\n", "<!-- end of the table -->\n"
 NO_OPERATORS = "CUSTOM", "PLACEHOLDER_FOR_GREATER_OP_CODES"
 

@@ -1,5 +1,5 @@
-"""What fusion buys a PyTorch model of your own: what is fused in it and what is not, its time fused, folded only and
-unfused, and PyTorch's.
+"""How much faster fusion makes a PyTorch model of your own: what is fused in it and what is not, its time fused, folded
+only and unfused, and PyTorch's.
 
     python examples/compare_torch.py [FILE.py:NAME --shape 1,3,224,224] [--threads 1]
 

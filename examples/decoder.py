@@ -1,11 +1,11 @@
-"""Writes text with an ONNX decoder and its tokeniser, token by token.
+"""Writes text with an ONNX decoder and its tokenizer, token by token.
 
     python examples/decoder.py MODEL.onnx tokenizer.json "Once upon a time"
         [--tokens 200] [--temperature 0.8] [--top-p 0.9] [--seed 0] [--weights int4]
 
 Text goes to standard output as it comes, the speed to standard error. A temperature of 0, the default, takes the
 likeliest token; above it a token is drawn from the likeliest ones that have a probability of top-p together. It ends at
-a token that the tokeniser has for an end, or after so many. Any decoder whose caches are inputs and outputs will do,
+a token that the tokenizer has for an end, or after so many. Any decoder whose caches are inputs and outputs will do,
 such as what optimum-cli, torch.onnx.export or onnxruntime-genai's builder write.
 """
 
@@ -39,7 +39,7 @@ def sampler(temperature=0.0, top_p=1.0, seed=None):
 
 
 def write(model, tokens, choose, count, ends=()):
-    """Yields up to `count` tokens behind the list `tokens`, and stops at one of `ends`."""
+    """Yields up to `count` tokens after the list `tokens`, and stops at one of `ends`."""
     decoder, ids = model.decoder(), np.array([tokens], model.inputs[0].dtype)
     for _ in range(count):
         results = decoder(ids)

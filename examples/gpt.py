@@ -17,7 +17,7 @@ import fusedops as fo
 
 
 class Block:
-    """Attention and two layers, each behind a norm and added to what goes in."""
+    """Attention and two layers, each after a norm and with a residual."""
 
     def __init__(self, rng, width, heads, kv_heads):
         def w(n, k):
@@ -71,7 +71,7 @@ class Decoder:
         return self.head(x)
 
     def write(self, tokens, count):
-        """(`count` tokens behind those of (batch, t), the logits of each, the seconds of each)."""
+        """(`count` tokens after those of (batch, t), the logits of each, the seconds of each)."""
         caches, written, logits, seconds = self.caches(len(tokens)), [], [], []
         for _ in range(count):
             start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A NumPy pipeline whose dense layers are fused: a table is standardised, goes through three layers and is scored,
+"""A NumPy pipeline whose dense layers are fused: a table is standardized, goes through three layers and is scored,
 batch by batch.
 
     python examples/score_table.py [--rows 100000] [--columns 64] [--hidden 128]
@@ -18,7 +18,7 @@ BATCH = 1024
 
 
 class Layers:
-    """One hidden layer, one with a residual, one that scores; the standardisation is part of the first one's
+    """One hidden layer, one with a residual, one that scores; the standardization is part of the first one's
     weights."""
 
     def __init__(self, rng, table, hidden):

@@ -57,7 +57,7 @@ def _fail(message):
 def _parser():
     parser = argparse.ArgumentParser(
         prog="fusedops",
-        description="Fused kernels for CPUs: what they are here, and what fusion buys.",
+        description="Fused kernels for CPUs: what they are here, and the speed-up from fusion.",
         epilog="See fusedops COMMAND --help for the options and examples of a command.",
     )
     parser.add_argument("--version", action="store_true", help="show the version, with the commit of a git checkout")
@@ -78,7 +78,7 @@ def _parser():
             ),
             ("fusedops bench resnet50.onnx", "a network as a whole and node by node"),
             ("fusedops bench model.onnx --dim batch=8 --dim height=320", "one whose dimensions have names"),
-            ("fusedops bench model.onnx --disable-pass epilogue", "what a pass buys, by leaving it out"),
+            ("fusedops bench model.onnx --disable-pass epilogue", "the gain of a pass, by leaving it out"),
             ("FUSEDOPS_ISA=avx2 fusedops bench", "with another instruction set"),
         ),
         description="Times four shapes of the TVM paper's figure 4, WeeNet and MobileNet's blocks: fused, folded only\n"

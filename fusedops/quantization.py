@@ -50,7 +50,7 @@ def symmetric(w: Array) -> Quantization:
     """Float32 weights by int8: for each output channel the least scale that holds them in -127..127."""
     most = np.abs(w.reshape(len(w), -1)).max(1, initial=0) if w.size else np.zeros(len(w), np.float32)
     if not np.isfinite(most).all():
-        raise ValueError("w has elements that are not finite: they cannot be quantised")
+        raise ValueError("w has elements that are not finite: they cannot be quantized")
     return Quantization(np.maximum(most / np.float32(127), np.finfo(np.float32).tiny).astype(np.float32), 0)
 
 

@@ -111,7 +111,7 @@ def set_isa(name: str) -> None:
     --------
     >>> import fusedops as fo
     >>> before = fo.isa()
-    >>> fo.set_isa("scalar")  # plain C, to see what the vectors buy
+    >>> fo.set_isa("scalar")  # plain C, to see what the vectors gain
     >>> fo.set_isa(before)
     """
     if not isinstance(name, str):

@@ -5,8 +5,8 @@ batch 1, stride 1, padding 1 for the 3x3 kernel, 128 inputs of the cells and flo
 example of TVM's forum, a 3x3 convolution of 64 planes of 128x128 with batch norm and ReLU, and once more with a
 depthwise convolution. The last are blocks of MobileNet V1 and V2, channels last as networks run them; there, "fused"
 runs layer by layer, and "fused block" is one kernel. The third chapter has the paper's convolutions and WeeNet's in 8
-bits, channels last: float32 unfused and fused, bfloat16 fused (dense ones), int8 unfused (dequantise, compute,
-activate, quantise, each a pass) and int8 fused.
+bits, channels last: float32 unfused and fused, bfloat16 fused (dense ones), int8 unfused (dequantize, compute,
+activate, quantize, each a pass) and int8 fused.
 
 An operation is its sizes; `arrays` draws inputs and weights, `variants` makes functions of them. ``bench/`` runs more
 of them.

@@ -179,7 +179,7 @@ def rms_norm(
 def _norm(x, weight, bias, residual, eps, out, rms=False):
     x = _core.as_input(x, "x")
     if x.ndim < 1:
-        raise ValueError("x has shape (), but must have an axis to normalise")
+        raise ValueError("x has shape (), but must have an axis to normalize")
     return _core.norm(x, x.ndim - 1, 0, _eps(eps), rms, weight, bias, residual, out)
 
 

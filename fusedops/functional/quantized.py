@@ -40,7 +40,7 @@ def qconv2d(
     Parameters
     ----------
     x : ndarray, uint8 or int8, (n, ic, ih, iw), or (n, ih, iw, ic) with ``layout="NHWC"``
-        Any strides; fastest where channels are neighbours in memory.
+        Any strides; fastest where channels are neighbors in memory.
     w : ndarray, int8, (oc, ic/groups, kh, kw)
     x_q : Quantization
     w_q : Quantization
@@ -86,7 +86,7 @@ def qconv2d(
     array([4., 4.], dtype=float32)
     """
     if w_q is None:
-        raise TypeError("w_q must be a Quantization(scale, zero_point), not None: QConv2d quantises float32 weights")
+        raise TypeError("w_q must be a Quantization(scale, zero_point), not None: QConv2d quantizes float32 weights")
     layer = QConv2d(
         w,
         bias,
@@ -123,7 +123,7 @@ def qlinear(
     Parameters
     ----------
     x : ndarray, uint8 or int8 with `x_q`, or float32, (..., k)
-        float32 rows are quantised each by its own range, as ONNX's DynamicQuantizeLinear does with a tensor.
+        float32 rows are quantized each by its own range, as ONNX's DynamicQuantizeLinear does with a tensor.
     w : ndarray, int8, (n, k)
     x_q : Quantization, optional
     w_q : Quantization
@@ -165,6 +165,6 @@ def qlinear(
     array([[-0.25,  1.75]], dtype=float32)
     """
     if w_q is None:
-        raise TypeError("w_q must be a Quantization(scale, zero_point), not None: QLinear quantises float32 weights")
+        raise TypeError("w_q must be a Quantization(scale, zero_point), not None: QLinear quantizes float32 weights")
     layer = QLinear(w, bias, x_q=x_q, w_q=w_q, y_q=y_q, residual_q=residual_q, activation=activation)
     return layer(x, residual, out)

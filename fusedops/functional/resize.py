@@ -43,7 +43,7 @@ def resize(
         "nearest": pixel ``floor(h ih / oh)``. "linear": between the two next rows and columns; the image's border goes
         on outside.
     align_corners : bool
-        With "linear": the centres of the corner pixels meet, so points are (ih - 1) / (oh - 1) apart.
+        With "linear": the centers of the corner pixels meet, so points are (ih - 1) / (oh - 1) apart.
     layout : {"NCHW", "NHWC"}
     out : ndarray, float32, of the result's shape, optional
         Any strides; it may overlap `x`.

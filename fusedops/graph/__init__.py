@@ -86,7 +86,7 @@ def load_onnx(
     fuse : bool
         Let one kernel do the work of several nodes: bias, residual and activation are applied where a result is made.
     disabled_passes : tuple of str
-        Names of passes to leave out, such as ``("epilogue", "blocks")``, so that what each buys can be measured alone.
+        Names of passes to leave out, such as ``("epilogue", "blocks")``, so that the gain of each can be measured alone.
     precision : "float32" or "bfloat16", optional
         With bfloat16, convolutions, products, recurrent layers and attention round their operands to it where that is
         predicted to be faster on the processor at hand, layer by layer, and sum in float32; values between two such
@@ -178,7 +178,7 @@ def load_tflite(
     """Loads a network from a TFLite (LiteRT) file. Needs the ``tflite`` package: ``pip install -e '.[tflite]'`` in a
     checkout.
 
-    Images stay (n, h, w, c), as in the file. Quantised inputs and outputs are integers, as in the file.
+    Images stay (n, h, w, c), as in the file. Quantized inputs and outputs are integers, as in the file.
 
     Parameters
     ----------

@@ -527,7 +527,7 @@ class Model:
         Raises
         ------
         TypeError, ValueError
-            Samples that the network does not take, with NaN, or none of them; a network that is quantised already or
+            Samples that the network does not take, with NaN, or none of them; a network that is quantized already or
             has no layer that can go to int8; options out of their range.
 
         See Also
@@ -559,12 +559,12 @@ class Model:
         ...
         """
         if self._calls.state is not None:
-            raise ValueError("the network has variables, which change from call to call: quantise it before conversion")
+            raise ValueError("the network has variables, which change from call to call: quantize it before conversion")
         if (samples is None) == (weights is None):
             raise TypeError("quantize takes samples, or weights='int4' or 'int8' in their place")
         options = quantizer.Options.of(calibration, keep, layer_snr, snr, measure)
         if self.explain().quantized is not None or quantizer.is_quantized(self._graph):
-            raise ValueError("the network is quantised already: quantise the float32 network that it was made from")
+            raise ValueError("the network is quantized already: quantize the float32 network that it was made from")
         if weights is not None:
             if any(option is not None for option in (calibration, layer_snr, snr)):
                 raise TypeError("calibration, layer_snr and snr are about samples: weights= takes keep alone")

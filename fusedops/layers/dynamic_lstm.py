@@ -1,4 +1,4 @@
-"""LSTMs with int8 weights that quantise x and h as they come, as ONNX Runtime's DynamicQuantizeLSTM does: layers of
+"""LSTMs with int8 weights that quantize x and h as they come, as ONNX Runtime's DynamicQuantizeLSTM does: layers of
 networks."""
 
 from typing import NamedTuple

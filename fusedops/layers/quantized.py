@@ -28,7 +28,7 @@ def _weights(w, w_q, ndim, bias, bn):
         w_q = symmetric(w)
         return _short(quantize(w, w_q, np.int8)), w_q.scale, bias
     if bn is not None:
-        raise ValueError("bn is folded into float32 weights, but w is int8 with w_q: fold it before they are quantised")
+        raise ValueError("bn is folded into float32 weights, but w is int8 with w_q: fold it before they are quantized")
     w = _core.as_bytes(w, "w", "a layer with w_q")
     if w.dtype != np.int8:
         raise TypeError(
@@ -71,12 +71,12 @@ class QLinear(Layer, _core.QLinearPlan):
     Parameters
     ----------
     w : ndarray, int8 with `w_q`, or float32, (n, k)
-        float32 weights are quantised an output channel at a time.
+        float32 weights are quantized an output channel at a time.
     bias : ndarray, float32, (n,), optional
     bn : BatchNorm, optional
         Folded into float32 weights and `bias`.
     x_q : Quantization, optional
-        Of x. None: x is float32, and each of its rows is quantised as it comes, by its own least and largest element.
+        Of x. None: x is float32, and each of its rows is quantized as it comes, by its own least and largest element.
     w_q : Quantization, optional
         Of int8 weights: one scale, or one for each output channel; zero point 0.
     y_q : Quantization, optional
@@ -146,7 +146,7 @@ class QConv2d(Layer, _core.QConv2dPlan):
     Parameters
     ----------
     w : ndarray, int8 with `w_q`, or float32, (oc, ic/groups, kh, kw)
-        float32 weights are quantised an output channel at a time.
+        float32 weights are quantized an output channel at a time.
     bias : ndarray, float32, (oc,), optional
     bn : BatchNorm, optional
         Folded into float32 weights and `bias`.

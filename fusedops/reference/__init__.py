@@ -1,7 +1,7 @@
 """The operations of fusedops, unfused: what fusion is compared with.
 
 The convolution or product runs in the same kernel without its epilogue; bias, batch norm, residual and activation are
-passes of their own (``_core.pointwise``: vectorised, the same threads and instruction set), each with its result in
+passes of their own (``_core.pointwise``: vectorized, the same threads and instruction set), each with its result in
 memory. The passes run in place, which is as kind to the caches as passes can be. ``fold_bn=True`` folds batch norm and
 bias into the kernel, as frameworks do with a frozen network, and keeps residual, activation and a cell's gates apart.
 """

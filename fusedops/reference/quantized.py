@@ -1,4 +1,4 @@
-"""int8, unfused: tensors are dequantised, computed with in float32 and quantised."""
+"""int8, unfused: tensors are dequantized, computed with in float32 and quantized."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Requantized(Twin):
-    """An unfused float32 layer of dequantised weights, with passes that make floats of bytes and bytes of floats."""
+    """An unfused float32 layer of dequantized weights, with passes that make floats of bytes and bytes of floats."""
 
     def _assemble(self, kind, fused, **options):
         """fused: the layer in int8, whose checks and weights these are."""
@@ -62,11 +62,11 @@ class QConv2d(_Requantized, fused=layers.QConv2d, folds=False):
 
 @twin_of(functional.qlinear, folds=False)
 def qlinear(x, w, residual, out, **options):
-    """unfused: dequantised, computed in float32, activated and quantised, each a pass."""
+    """unfused: dequantized, computed in float32, activated and quantized, each a pass."""
     return QLinear(w, **options)(x, residual, out)
 
 
 @twin_of(functional.qconv2d, folds=False)
 def qconv2d(x, w, residual, out, **options):
-    """unfused: dequantised, computed in float32, activated and quantised, each a pass."""
+    """unfused: dequantized, computed in float32, activated and quantized, each a pass."""
     return QConv2d(w, **options)(x, residual, out)

@@ -10,7 +10,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
 import fusedops as fo
-from fusedops.graph.passes.optimizer import PASSES
+from fusedops.graph.passes.optimizer import PASSES, check_names
 from fusedops.graph.steps.lowering import LoweringContext
 from fusedops.graph.steps.tensor import TensorView
 from onnx_lines import network
@@ -265,6 +265,10 @@ def test_each_pass_off_by_name():
     assert [len(net._graph.nodes) for net in (fused, apart)] == [1, 2]
     for name in (each.name for each in PASSES):
         assert np.array_equal(fo.load_onnx(proto, disabled_passes=[name])(x), apart(x))
+
+
+def test_passes_keep_the_names_of_1_0():
+    assert check_names(["dequantised constants"]) == {"dequantized constants"}  # codespell:ignore dequantised
 
 
 def test_unknown_passes_are_errors():

@@ -402,8 +402,8 @@ def test_the_advice_on_weights_is_right(draw):
     np.testing.assert_array_equal(fo.conv2d(x, w.transpose(2, 3, 1, 0).transpose(3, 2, 0, 1)), fo.conv2d(x, w))
     w = draw(12, 1, 3, 5)
     given = w.reshape(6, 2, 3, 5).transpose(2, 3, 0, 1)  # (kh, kw, c, m)
-    mended = given.transpose(2, 3, 0, 1).reshape(12, 1, 3, 5)
-    np.testing.assert_array_equal(fo.depthwise_conv2d(x, mended), fo.depthwise_conv2d(x, w))
+    fixed = given.transpose(2, 3, 0, 1).reshape(12, 1, 3, 5)
+    np.testing.assert_array_equal(fo.depthwise_conv2d(x, fixed), fo.depthwise_conv2d(x, w))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import wave
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,18 @@ TESTED_ELSEWHERE = {
     "dask_batch.py",
     "decoder.py",
     "make_networks.py",
+    "wake_word.py",
 }  # test_dask.py, below; makes what two others read
 PROGRAMS = {  # arguments, what they need, and what they print
     "classify.py": ([], [], r"(?P<right>[\d.]+)% of 200 images right"),
     "voice_stream.py": (["--seconds", "4"], [], r"(?P<right>[\d.]+)% of 200 frames right"),
+    "conv_lstm_stream.py": (["--seconds", "4"], [], r"(?P<right>[\d.]+)% of 200 frames right.*\(p99\)"),
+    "service.py": (["--port", "0", "--check", "40"], [], r"(?P<right>[\d.]+)% of 40 answers right.*\(p99\)"),
+    "dask_larger.py": (
+        ["--gigabytes", "0.02"],
+        ["dask.array"],
+        r"\d+ images a second; at most \d+ MB of memory",
+    ),
     "resnet.py": (["--images", "2", "--size", "64"], [], r"image 1: class \d+ .*%\n[\d.]+ ms for an image of 64 x 64"),
     "unet.py": (["--size", "32", "--depth", "2"], [], r"[.:oO#%@\n]+\n[\d.]+ ms for 32 x 32 pixels"),
     "keyword_spotter.py": (["--seconds", "2"], [], r"second 1: [\w ]+ \(\d+%\)\n[\d.]+ ms for a second of sound"),
@@ -45,7 +54,6 @@ def run(name, *arguments):
     return done.stdout
 
 
-@pytest.mark.thorough
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_runs(name):
@@ -142,3 +150,23 @@ def test_each_is_tested_and_described():
     assert programs == PROGRAMS.keys() | TESTED_ELSEWHERE
     described = (EXAMPLES / "README.md").read_text()
     assert all(name in described for name in programs)
+
+
+@pytest.mark.parametrize("model", ["okay_nabu", "hey_mycroft"])
+def test_wake_word(model, tmp_path):
+    """The probabilities are those of the package that has the networks, to its kernels' rounding."""
+    pytest.importorskip("tflite")
+    theirs = pytest.importorskip("pymicro_wakeword", reason="pymicro-wakeword is not installed")
+    rng, path = np.random.default_rng(3), tmp_path / "sound.wav"
+    sound = (4000 * np.repeat(rng.uniform(0, 1, 100), 320) * rng.standard_normal(32_000)).astype("<i2")
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, 16000, len(sound), "NONE", None))
+        file.writeframes(sound.tobytes())
+    found = re.search(
+        r"(\d+) calls, highest probability ([\d.]+);.*\(p99\)", run("wake_word.py", path, "--model", model)
+    )
+    detector = theirs.MicroWakeWord.from_builtin(theirs.Model(model))
+    frames = theirs.MicroWakeWordFeatures().process_streaming(sound.tobytes())
+    expected = [detector.process_streaming_prob(frame) for frame in frames]
+    assert int(found[1]) == len(expected) // 3
+    assert abs(float(found[2]) - max(expected)) < 0.02

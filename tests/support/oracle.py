@@ -2,7 +2,7 @@
 
 Every function has the name and the arguments of the public one and returns an `Approx`: the exact value and a bound on
 the error of any sensible float32 computation of it, by running error analysis: a sum of k products is off by at
-most k u sum |a||b| with u = 2**-24, whatever its order, and hardly ever by more than a few sqrt(k) u sum |a||b|, as
+most k u sum |a||b| with u = 2**-24, whatever its order, and rarely ever by more than a few sqrt(k) u sum |a||b|, as
 roundings go both ways; each later step adds its own. A term left out or read from a neighbour is far outside.
 """
 

@@ -43,7 +43,7 @@ ELEMENT_TYPES = (
 BY_NAME = {t.name: t for t in ELEMENT_TYPES}
 BY_ONNX = {t.onnx: t for t in ELEMENT_TYPES}
 FIELDS = {"float_data": "f4", "int32_data": "i4", "int64_data": "i8", "uint64_data": "u8", "double_data": "f8"}
-INT8 = np.dtype(np.uint8), np.dtype(np.int8)  # that quantised values have
+INT8 = np.dtype(np.uint8), np.dtype(np.int8)  # that quantized values have
 
 # Sets of types that a kernel makes.
 FLOAT32 = frozenset([np.dtype(np.float32)])

@@ -1,4 +1,4 @@
-"""What was fused, what was not and why, and what it buys, as tables."""
+"""What was fused, what was not and why, and what it saves, as tables."""
 
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -49,7 +49,7 @@ class Evaluated(NamedTuple):
 
 
 class QuantizedLayer(NamedTuple):
-    """A layer of a network that was quantised. `bits`: 8 or 4, or 32 where it stayed float32 and 16 where bfloat16, and
+    """A layer of a network that was quantized. `bits`: 8 or 4, or 32 where it stayed float32 and 16 where bfloat16, and
     `reason` why; `snr`: the signal to noise of its products in int8, in decibels, None where that was not measured;
     `ns` and `float_ns`: the nanoseconds that it is predicted to take in int8 and in the faster of float32 and, where
     the network's precision allows it, bfloat16; only the ratio counts. `us` and `float_us`: the microseconds that it

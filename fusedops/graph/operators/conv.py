@@ -186,7 +186,7 @@ def _lower_conv(p: LoweringContext, node):
     p.planes |= {node.output} if alone else set()
     # a softmax makes factors of differences: where logits are large, channels must round alike
     exact = node.output in p.logits
-    # a part of the network, as quantisation runs them, may end where all of it goes on
+    # a part of the network, as quantization runs them, may end where all of it goes on
     key = (node.name, "planes") if alone else node.name
     layer = p.layer(
         key,

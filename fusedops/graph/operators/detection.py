@@ -37,11 +37,11 @@ def _best(boxes, scores, least, overlap, most):
 
 
 def _decoded(encoded, anchors, scales):
-    """Boxes by their corners from centres and sizes that are relative to anchors."""
+    """Boxes by their corners from centers and sizes that are relative to anchors."""
     e, a = encoded[:, :4].astype(np.float64) / np.float64(scales), anchors.astype(np.float64)
-    centre = (e[:, :2] * a[:, 2:] + a[:, :2]).astype(np.float32)
+    center = (e[:, :2] * a[:, 2:] + a[:, :2]).astype(np.float32)
     half = (0.5 * np.exp(e[:, 2:]) * a[:, 2:]).astype(np.float32)
-    return np.concatenate([centre - half, centre + half], 1)
+    return np.concatenate([center - half, center + half], 1)
 
 
 def _postprocess(node, encoded, scores, anchors):

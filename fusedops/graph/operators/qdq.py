@@ -1,4 +1,4 @@
-"""Quantised values: real = scale * (q - zero_point). Sums of 8-bit products are exact, in int32; results round half
+"""Quantized values: real = scale * (q - zero_point). Sums of 8-bit products are exact, in int32; results round half
 to even and saturate.
 
 Scales and zero points are one number, one an index of an axis, or one a block of an axis.

@@ -1,7 +1,7 @@
 """What fusion makes of DequantizeLinear, an operator and QuantizeLinear: operators on bytes.
 
-A node's attributes have the quantisations, pairs of scale and zero point: ``x_q`` of its input, ``residual_q`` of its
-residual and ``y_q`` of its result, whose type is ``y_type``. Without one the tensor is float32; a product quantises
+A node's attributes have the quantizations, pairs of scale and zero point: ``x_q`` of its input, ``residual_q`` of its
+residual and ``y_q`` of its result, whose type is ``y_type``. Without one the tensor is float32; a product quantizes
 floats as they come (dynamic). Weights are int8; their scales, one for each output channel, are an input. ``w_zero``:
 the zero points of those that do not fit int8 without. ``product_q`` and ``product_type``: a product with its bias is
 rounded to these bytes before a residual is added. ``nudge``, in units of the scale of what products are rounded to
@@ -42,7 +42,7 @@ def as_int8(q, zero, axis):
 
 
 def real(node, name, x):
-    """A tensor as real numbers: that of bytes by the quantisation of this name."""
+    """A tensor as real numbers: that of bytes by the quantization of this name."""
     if node.attrs.get(name) is None:
         return x
     scale, zero = node.attrs[name]
@@ -50,7 +50,7 @@ def real(node, name, x):
 
 
 def rounded(node, name, y):
-    """Real numbers as those of bytes of the quantisation of this name, or as they are."""
+    """Real numbers as those of bytes of the quantization of this name, or as they are."""
     return y if node.attrs.get(f"{name}_q") is None else real(node, f"{name}_q", quantized(node, y, name))
 
 
@@ -140,13 +140,13 @@ def _layer(p: LoweringContext, node, make, **options):
 
 
 def _prepared(node):
-    """Whether the layer is one that users make: it has a quantised input, and is rounded once."""
+    """Whether the layer is one that users make: it has a quantized input, and is rounded once."""
     once = node.attrs.get("nudge") is None or node.attrs.get("y_q") is None
     return node.attrs.get("x_q") and once and not any(name in node.attrs for name in ("product_q", "w_zero"))
 
 
 def _packed_layer(p: LoweringContext, node, window=None):
-    """Another layer: one that quantises all of its floats alike, or rounds twice; window: the options of a
+    """Another layer: one that quantizes all of its floats alike, or rounds twice; window: the options of a
     convolution."""
     w, bias, scale = map(p.data, node.inputs[1:4])
     bias = _own_bias(node, bias)
@@ -244,7 +244,7 @@ def _pixels_together(node, w, x, y, window):
 
 
 def _in_a_row(t):
-    """Whether the pixels of one image of known size are neighbours."""
+    """Whether the pixels of one image of known size are neighbors."""
     return not is_symbolic(t.shape) and t.shape[0] == 1 and same_order(t.shape, t.strides, channels_last(t.shape))
 
 
@@ -271,7 +271,7 @@ def _lower_together(p: LoweringContext, node, w, x, y, count):
 
 
 def _rows(p: LoweringContext, node, t, shape):
-    """A tensor as rows whose elements are neighbours."""
+    """A tensor as rows whose elements are neighbors."""
     t = p.reshape(node, t, shape)
     return t if t.strides[1] == 1 or shape[1] == 1 else p.dense(node, t, row_major(shape))
 
@@ -290,7 +290,7 @@ def _lower_linear(p: LoweringContext, node):
 
 
 def lower_convert(i):
-    """Lowers QuantizeLinear (i 0) or DequantizeLinear (1) of one constant quantisation."""
+    """Lowers QuantizeLinear (i 0) or DequantizeLinear (1) of one constant quantization."""
 
     def lower(p: LoweringContext, node):
         found = quantization(*[p.data(v) for v in node.inputs[1:3]])
@@ -401,7 +401,7 @@ def quantization(scale, zero_point=None):
 
 
 def _quantized_layer(evaluate, shape, lower, what, strided):
-    """A layer whose input, residual and result may be quantised."""
+    """A layer whose input, residual and result may be quantized."""
     kernel = Kernel(
         lower,
         dtypes=INT8_AND_FLOAT32,
@@ -414,7 +414,7 @@ def _quantized_layer(evaluate, shape, lower, what, strided):
 
 
 def _between(evaluate, shape, lower):
-    """An operator on quantised values, to a quantised one."""
+    """An operator on quantized values, to a quantized one."""
     return Operator(
         evaluate, Inference(shape, _type), Kernel(lower, dtypes=INT8_AND_FLOAT32, writes_strided=True), None
     )

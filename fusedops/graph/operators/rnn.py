@@ -399,7 +399,7 @@ def _dynamic_shape(node, x, w, r, b, lengths, h0, c0, p, *scales):
 
 
 def _dynamic_lstm(node, x, w, r, b, lengths, h0, c0, p, *scales):
-    """x and h are quantised for their own ranges before they meet int8 weights."""
+    """x and h are quantized for their own ranges before they meet int8 weights."""
     each = [s if s is None else s.reshape(len(w), -1, 1) for s in scales]
     w, r = (
         (a.astype(np.float32) - (0 if zero is None else zero.astype(np.float32))) * scale

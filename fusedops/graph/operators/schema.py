@@ -118,7 +118,7 @@ class Traits(NamedTuple):
     is_identity: Callable | None = None  # (node, *TensorInfos or None) -> whether it gives back its first input
     # the inputs whose elements, or the largest of them, the result has elsewhere: a slice of them, by the node
     moves_elements: Callable | None = None
-    quantized_as: str = ""  # the operator on quantised values, which takes the inputs that are not parameters
+    quantized_as: str = ""  # the operator on quantized values, which takes the inputs that are not parameters
     keeps_logits: bool = False  # what goes in comes out, in another shape, order or mean: logits stay logits
     reads_logits: bool = False  # differences of its inputs become factors
     elementwise: bool = False  # of one value and numbers: activations that are spelled out may consist of it

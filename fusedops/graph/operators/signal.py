@@ -114,10 +114,10 @@ def _mel(node, count, length, rate, low, high):
     first, last = (2595 * math.log10(1 + f / 700) for f in (low, high))
     edges = first + np.arange(count + 2) * (last - first) / (count + 2)
     edges = (length + 1) * (700 * (10 ** (edges / 2595) - 1)) // rate
-    bins, (left, centre, right) = np.arange(length // 2 + 1)[:, np.newaxis], (edges[i : count + i] for i in range(3))
-    up, down = (bins - left) / (centre - left), (right - bins) / (right - centre)
-    up, down = np.where(centre == left, bins == centre, up), np.where(right == centre, 0, down)
-    y = np.where((bins >= left) & (bins <= centre), up, np.where((bins > centre) & (bins < right), down, 0))
+    bins, (left, center, right) = np.arange(length // 2 + 1)[:, np.newaxis], (edges[i : count + i] for i in range(3))
+    up, down = (bins - left) / (center - left), (right - bins) / (right - center)
+    up, down = np.where(center == left, bins == center, up), np.where(right == center, 0, down)
+    y = np.where((bins >= left) & (bins <= center), up, np.where((bins > center) & (bins < right), down, 0))
     return y.astype(_mel_type(node, (), 0))
 
 

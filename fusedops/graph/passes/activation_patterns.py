@@ -1,6 +1,6 @@
 """Activations that are spelled out, such as x/2 (1 + erf(x / sqrt 2)), become one node.
 
-An expression of one value and numbers is recognised by what it computes, not by how it is written: it is evaluated at
+An expression of one value and numbers is recognized by what it computes, not by how it is written: it is evaluated at
 some points and compared with the activations that the kernels have.
 """
 

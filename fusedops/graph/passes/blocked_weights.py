@@ -1,4 +1,4 @@
-"""Products whose constant weights are dequantised in blocks, or from 4 bits, as products by weights in blocks, which
+"""Products whose constant weights are dequantized in blocks, or from 4 bits, as products by weights in blocks, which
 stay as small as they are in the file."""
 
 import numpy as np

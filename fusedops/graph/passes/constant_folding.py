@@ -1,5 +1,5 @@
 """Constant folding: a node whose inputs are all constant is computed now. One that has no result stays, for the plan to
-say why. Quantised constants stay until layers of int8 have taken their weights from them. Of a large result that is
+say why. Quantized constants stay until layers of int8 have taken their weights from them. Of a large result that is
 one part over and over, such as that of Expand, the part is kept."""
 
 import numpy as np
@@ -11,8 +11,8 @@ def run(context):
     _fold(context, [node for node in context.nodes() if node.op != "DequantizeLinear"])
 
 
-def dequantised(context):
-    """What is left of quantised constants, and what is computed from them."""
+def dequantized(context):
+    """What is left of quantized constants, and what is computed from them."""
     _fold(context, context.nodes())
 
 

@@ -72,7 +72,7 @@ PASSES = [
     _pass("unpacked weights", "", nbits_weights, "MatMulBits", function="dequantize"),
     _pass("8-bit layers", "fuse", qlayers, *_QUANTIZED),
     _pass(
-        "dequantised constants", "fold", constant_folding, "DequantizeLinear", "DequantizeBits", function="dequantised"
+        "dequantized constants", "fold", constant_folding, "DequantizeLinear", "DequantizeBits", function="dequantized"
     ),
     _pass("linear", "", linear, "MatMul", "Gemm"),
     _pass("computed operands", "", computed_parameters, *computed_parameters.PARAMETERS),
@@ -92,6 +92,8 @@ PASSES = [
     _pass("dead code", "", cleanup, function="remove_dead"),
     _pass("types", "", float64),
 ]
+# the names of 1.0 stay valid
+RENAMED = {"dequantised constants": "dequantized constants"}  # codespell:ignore dequantised
 
 
 def check_names(disabled):
@@ -99,6 +101,7 @@ def check_names(disabled):
     known = [each.name for each in PASSES]
     if isinstance(disabled, str):
         raise TypeError(f"disabled_passes takes several names: pass ({disabled!r},)")
+    disabled = [RENAMED.get(name, name) for name in disabled]
     unknown = [name for name in disabled if name not in known]
     if unknown:
         raise ValueError(f"there is no pass {unknown[0]!r}; the passes are {', '.join(known)}")

@@ -1,6 +1,6 @@
 """Which layers go to int8 and which values are int8: the cheapest choice by the predicted nanoseconds.
 
-A layer or value is in int8 or in float32, and where neighbours differ there is a conversion. The sum of all costs is
+A layer or value is in int8 or in float32, and where neighbors differ there is a conversion. The sum of all costs is
 least for a minimum cut of the graph between "int8" and "float32": so a layer between floats pays for its conversions,
 and a row of layers for those at its ends.
 """
@@ -59,7 +59,7 @@ def choose(graph, costs, shapes, kept):
 
 
 def _add_node(cut, node, reads, way, of_layer, is_kept):
-    """Adds a node that int8 is open to: its own Cost, if it is a layer, and conversions between it and its neighbours.
+    """Adds a node that int8 is open to: its own Cost, if it is a layer, and conversions between it and its neighbors.
     `way` has their costs."""
     result = node.output
     if of_layer:

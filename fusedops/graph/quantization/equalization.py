@@ -65,7 +65,7 @@ def _scales(reads, groups, most):
 def _replace(graph, node, i, scale, axis):
     """The i-th input of this node alone, a constant, times a factor for each index of an axis."""
     a = graph.constants[node.inputs[i]]
-    name = f"{node.inputs[i]} equalised for {node.name}"
+    name = f"{node.inputs[i]} equalized for {node.name}"
     while name in graph.constants:
         name += "'"
     graph.constants[name] = a * scale.reshape([-1 if at == axis else 1 for at in range(a.ndim)])

@@ -1,5 +1,5 @@
 """A network's graph with pairs of QuantizeLinear and DequantizeLinear where values are int8, and int8 weights behind a
-DequantizeLinear: what files of quantised networks have, so that the same passes fuse it."""
+DequantizeLinear: what files of quantized networks have, so that the same passes fuse it."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
 """A float32 network in int8: calibrated on samples, its layers chosen by cost and error.
 
     samples -> ranges of values -> ranges of channels made alike -> scales, errors and biases -> the cheapest choice
-            -> QuantizeLinear and DequantizeLinear in the graph -> the passes that files of quantised networks take
+            -> QuantizeLinear and DequantizeLinear in the graph -> the passes that files of quantized networks take
 
 Everything is decided on the network as its passes left it: batch norm is in the weights, activations are known.
 """
@@ -55,7 +55,7 @@ class Options(NamedTuple):
 
 
 def is_quantized(graph):
-    """Whether a graph has quantised values."""
+    """Whether a graph has quantized values."""
     return any(node.op in {*qdq.RECORDS, *qlinear.RECORDS} for node in graph.nodes)
 
 

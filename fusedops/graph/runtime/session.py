@@ -37,7 +37,7 @@ else:
     segments = LazyModule(".segments", __package__)
 
 PLANS = 64  # kept at most; when one more comes, the half that was not used for longest leaves
-CACHED_PLANS = 4  # as many of a network that keeps its caches: hardly a length comes twice
+CACHED_PLANS = 4  # for decoders: a length rarely repeats
 SYMBOLIC_PLANS = 16  # made at most for inputs of as many axes
 _sessions: WeakSet = WeakSet()
 

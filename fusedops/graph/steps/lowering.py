@@ -61,7 +61,7 @@ class LoweringContext:
         return self.tensors[value]
 
     def _computed(self, value):
-        """Whether steps compute a value that follows from sizes. Where caches grow from call to call hardly a size
+        """Whether steps compute a value that follows from sizes. Where caches grow from call to call rarely a size
         comes twice, and NumPy would make the value for each."""
         return self.grows and isinstance(self.known[value].data, Deferred) and self.lower(self.producers[value])
 
@@ -178,14 +178,14 @@ class LoweringContext:
         return y
 
     def image(self, node, value):
-        """The tensor of an image as (n, c, h, w) with its channels or its columns as neighbours; (n, c, w) gets h =
+        """The tensor of an image as (n, c, h, w) with its channels or its columns as neighbors; (n, c, w) gets h =
         1."""
         x = self.as_2d(self.at(value))
         x = x._replace(strides=tuple(1 if n == 1 else s for n, s in zip(x.shape, x.strides, strict=True)))
         return x if 1 in (x.strides[1], x.strides[3]) else self.dense(node, x, channels_last(x.shape))
 
     def pixels(self, node, value):
-        """The tensor of an image as (n, c, h, w) with its channels as neighbours."""
+        """The tensor of an image as (n, c, h, w) with its channels as neighbors."""
         x = self.image(node, value)
         return x if x.strides[1] == 1 else self.dense(node, x, channels_last(x.shape))
 

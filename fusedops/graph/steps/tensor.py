@@ -196,7 +196,7 @@ def row_major(shape):
 
 
 def channels_last(shape):
-    """Strides of (n, c, spatial...) with the channels of a pixel as neighbours."""
+    """Strides of (n, c, spatial...) with the channels of a pixel as neighbors."""
     n, c, *spatial = shape
     inner = row_major((n, *spatial, c))
     return inner[0], inner[-1], *inner[1:-1]

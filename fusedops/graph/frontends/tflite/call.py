@@ -20,7 +20,7 @@ class Held:
 
     @property
     def quantization(self):
-        """How the elements are quantised; None where they are numbers themselves."""
+        """How the elements are quantized; None where they are numbers themselves."""
         return self.tensor.quantization if self.tensor.dtype in QUANTIZED else None
 
 

@@ -2,7 +2,7 @@
 
 Images of TFLite have their channels last. A convolution's result is kept with its channels first, as the graph has
 images, and each value gets its other form, a view, where something asks for it: networks of images have no
-transposition but at their ends. Quantised tensors are DequantizeLinear of integers, and their results QuantizeLinear,
+transposition but at their ends. Quantized tensors are DequantizeLinear of integers, and their results QuantizeLinear,
 of which the passes make layers of int8.
 """
 
@@ -334,7 +334,7 @@ class TfliteReader(GraphBuilder):
         return self.emit("QuantizeLinear", value, *self.quantization(q, held.tensor.dtype), axis=axis)
 
     def put(self, held, value, first=False, real=True):
-        """Lets a tensor be a value of the graph, which is quantised where the tensor is. Of 16 bits it stays in floats,
+        """Lets a tensor be a value of the graph, which is quantized where the tensor is. Of 16 bits it stays in floats,
         rounded: these have kernels."""
         q = held.quantization
         if real and q is not None and held.tensor.dtype == np.int16 and q.scale.size == 1 and not q.zero.any():

@@ -56,7 +56,7 @@ def layer_of(module, precision="float32"):
     kind = type(module)
     if not isinstance(module, nn.Module):
         raise no_module(module)
-    if kind not in makers:  # a quantised Linear is a Linear by its short name
+    if kind not in makers:  # a quantized Linear is a Linear by its short name
         raise TypeError(
             f"there is no fusedops layer for {kind.__module__}.{kind.__qualname__}, only for "
             f"torch.nn's {', '.join(known.__name__ for known in makers)}: "

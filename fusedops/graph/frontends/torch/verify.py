@@ -109,7 +109,7 @@ def _missing_of(pairs, rows, tolerance):
 
 def _tolerance(module, result, graph, casts=()):
     """That of the coarsest type of elements that the module has or casts to (`casts` are ONNX's numbers): what is
-    nearly between two neighbours may become either."""
+    nearly between two neighbors may become either."""
     types = {str(t.dtype).removeprefix("torch.") for t in (result, *module.parameters(), *module.buffers())}
     found = [BY_NAME[t] for t in types if t in BY_NAME]
     to = [BY_ONNX[k] for k in (*casts, *casts_of(graph))]

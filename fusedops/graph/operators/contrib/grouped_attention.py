@@ -226,7 +226,7 @@ def _read_grouped(r: GraphBuilder, node):
     refuse(node, "kv_cache_bit_width", "qk_output", "sliding_window_cache")
     if any(node.input(i) for i in range(12, 17)):
         raise ValueError(
-            f"{node.op} {node.name!r} has quantised or normalised keys, which fusedops does not have: export it without"
+            f"{node.op} {node.name!r} has quantized or normalized keys, which fusedops does not have: export it without"
         )
     node.inputs = node.inputs[:12]
     r.add(node)

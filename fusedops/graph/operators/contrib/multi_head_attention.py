@@ -123,7 +123,7 @@ def project(r: GraphBuilder, node, projected, mask, past, bias):
 
 
 def _read_multi_head(r: GraphBuilder, node):
-    """Queries, keys and values in arrays of their own, or packed with the heads of all three as neighbours."""
+    """Queries, keys and values in arrays of their own, or packed with the heads of all three as neighbors."""
     q, k, v, bias, mask, added, past_k, past_v, length = ([*node.inputs, *[""] * 9])[:9]
     count = node.attrs["num_heads"]
     if length or len(node.inputs) > 9:

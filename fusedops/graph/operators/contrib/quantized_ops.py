@@ -1,4 +1,4 @@
-"""Quantised operators of the domain com.microsoft. Additions, pools and activations are read as the same on real
+"""Quantized operators of the domain com.microsoft. Additions, pools and activations are read as the same on real
 numbers between
 DequantizeLinear and QuantizeLinear, products as exact sums of integers."""
 
@@ -31,7 +31,7 @@ def _quantized(r: GraphBuilder, node, y, i, like=0):
 
 
 def _by_reals(make, *places, scale):
-    """Reads an operator on quantised values, those at `places`, by what `make` makes of them as reals; `scale` is the
+    """Reads an operator on quantized values, those at `places`, by what `make` makes of them as reals; `scale` is the
     place of the result's."""
 
     def read(r: GraphBuilder, node):
@@ -109,7 +109,7 @@ def _read_matmul(r: GraphBuilder, node):
 
 
 def _read_dynamic_matmul(r: GraphBuilder, node):
-    """The first factor is quantised for its own range."""
+    """The first factor is quantized for its own range."""
     a, scale, zero_point = r.node("DynamicQuantizeLinear", node, node.inputs[0], outputs=3)
     scales, zero_points = [scale, node.inputs[2]], [zero_point, node.input(3)]
     _scaled_product(r, node, a, node.inputs[1], scales, zero_points, node.input(4), node.output)
@@ -138,7 +138,7 @@ def _read_embeddings(r: GraphBuilder, node):
 
 
 def _read_lstm(r: GraphBuilder, node):
-    """An LSTM whose inputs and states are quantised for their own range before they meet weights of int8."""
+    """An LSTM whose inputs and states are quantized for their own range before they meet weights of int8."""
     w, recurrent = (moved(r, node, node.inputs[i], -1, -2) for i in (1, 2))  # directions, inputs, gates
     inputs = [node.inputs[0], w, recurrent, *(node.input(i) for i in range(3, 12))]
     r.add(Node("DynamicLSTM", node.name, inputs, node.outputs, node.attrs))

@@ -1,4 +1,4 @@
-"""Layers that quantise floats as they come: DynamicQuantizeLinear, an integer product, a cast and products with the
+"""Layers that quantize floats as they come: DynamicQuantizeLinear, an integer product, a cast and products with the
 scales become one layer."""
 
 import numpy as np
@@ -60,7 +60,7 @@ def _product(context, node, maker):
     there is none."""
     conv, q, zero = node.op == "ConvInteger", context.graph.constant(node, 1), context.graph.constant(node, 3)
     if maker is None or q is None or q.dtype not in INT8 or node.input(3) and zero is None or not conv and q.ndim != 2:
-        return "its input is not quantised by its own range, or its weights are not constant"
+        return "its input is not quantized by its own range, or its weights are not constant"
     n = q.shape[0 if conv else 1]
     row, scale, bias = _scaled(context, node, maker.outputs[1], (n, *[1] * (q.ndim - 2)) if conv else (n,))
     if row is None or zero is not None and zero.size not in (1, n):

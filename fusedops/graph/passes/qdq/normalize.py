@@ -1,4 +1,4 @@
-"""The QDQ form: operators of quantised values are spelled out, DequantizeLinear moves down and QuantizeLinear up
+"""The QDQ form: operators of quantized values are spelled out, DequantizeLinear moves down and QuantizeLinear up
 through what only moves elements, and equal pairs cancel."""
 
 import numpy as np
@@ -25,7 +25,7 @@ def run(context):
 
 
 def _to_qdq(context, node):
-    """An operator of ONNX on quantised values as that of floats between DequantizeLinear and QuantizeLinear."""
+    """An operator of ONNX on quantized values as that of floats between DequantizeLinear and QuantizeLinear."""
     graph, conv = context.graph, node.op == "QLinearConv"
     x, xs, xz, w, ws, wz, ys, yz = node.inputs[:8]
     scales = [graph.constants.get(v) for v in (xs, ys, ws)]
@@ -189,7 +189,7 @@ def _quantize_before(context, node, value, reader, dtype):
 
 
 def _cancel(context, node):
-    """quantize(dequantize(x)) = x of equal quantisations."""
+    """quantize(dequantize(x)) = x of equal quantizations."""
     found = target_of(context, node) if node.op == "QuantizeLinear" else ""
     source = source_of(context, node.inputs[0]) if not isinstance(found, str) else ""
     if isinstance(source, str) or found != (source.q, source.dtype):

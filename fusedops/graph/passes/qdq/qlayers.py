@@ -20,7 +20,7 @@ def run(context):
             dynamic.requantize(context, node)
 
 
-# ---- layers of quantised inputs
+# ---- layers of quantized inputs
 
 
 def _bias(context, value, n):

@@ -1,4 +1,4 @@
-"""What is known of int8 and uint8 values: where they come from, with which quantisation."""
+"""What is known of int8 and uint8 values: where they come from, with which quantization."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from ...operators.qlinear import quantization
 
 
 class Source(NamedTuple):
-    """What a DequantizeLinear reads: bytes of a type and their quantisation."""
+    """What a DequantizeLinear reads: bytes of a type and their quantization."""
 
     node: Node
     value: str
@@ -34,7 +34,7 @@ def source_of(context, value):
 
 
 def target_of(context, node):
-    """(quantisation, type) of a QuantizeLinear, or why it has none."""
+    """(quantization, type) of a QuantizeLinear, or why it has none."""
     zero = context.graph.constant(node, 2)
     if node.input(2) and zero is None:
         return "its zero point is not constant"

@@ -86,7 +86,7 @@ def why_float_depthwise(context, node, given):
 
 
 def _becomes_int8(context, value):
-    """Whether a value is quantised and nothing else, but for clips and biases on the way."""
+    """Whether a value is quantized and nothing else, but for clips and biases on the way."""
     readers = context.consumers.get(value, ())
     if len(readers) != 1 or value in context.graph.results:
         return False

@@ -27,7 +27,7 @@ def run(context):
 
 
 def _residual(context, node):
-    """Bytes in the place of a residual that is dequantised for this alone."""
+    """Bytes in the place of a residual that is dequantized for this alone."""
     source = source_of(context, node.residual)
     if isinstance(source, str):
         return
@@ -168,7 +168,7 @@ _LONGEST = 24  # nodes of a table
 
 
 def _requantize(context, node):
-    """dequantize(quantize(x)) of one quantisation between floats, in one pass."""
+    """dequantize(quantize(x)) of one quantization between floats, in one pass."""
     made, source = context.producers.get(node.inputs[0]), source_of(context, node.output)
     if made is None or made.op != "QuantizeLinear" or isinstance(source, str):
         return

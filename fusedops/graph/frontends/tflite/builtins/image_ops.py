@@ -35,7 +35,7 @@ def window(r, op, x, kernel, strides, dilations):
 
 def weights(r, op, perm):
     """(a value with the weights in another order of axes, their shape in the file). Integers stay so behind
-    DequantizeLinear where the input is quantised too."""
+    DequantizeLinear where the input is quantized too."""
     held = op.inputs[1]
     stored, q = r.array(held), held.quantization
     if stored is None:

@@ -7,7 +7,7 @@ from .image_ops import bias, rounding
 
 
 def _fully_connected(r, op):
-    """x w^T + bias over rows; integers of a float input's weights make a product of int8 that quantises its input."""
+    """x w^T + bias over rows; integers of a float input's weights make a product of int8 that quantizes its input."""
     x, held = op.inputs[:2]
     if op.option("WeightsFormat"):
         raise op.error("its weights are in the shuffled order of one processor: convert the model without it")
@@ -60,7 +60,7 @@ def _rows(r, op, held, w, q):
 
 
 def _dynamic(r, rows, w, q):
-    """A product of weights of int8 by floats, of which each row is quantised as it comes, as ONNX spells it out."""
+    """A product of weights of int8 by floats, of which each row is quantized as it comes, as ONNX spells it out."""
     known = r.info(rows)
     x, scale, zero = r.emit("DynamicQuantizeLinear", rows, count=3, each=1 if known is None else len(known.shape) - 1)
     w = r.constant(f"{r.at}.weights", np.ascontiguousarray(w.T), np.int8)

@@ -312,7 +312,7 @@ def _as_image(op):
 
 
 def _pad(r, op):
-    """Zeros, or a value that is stored as the input is; of quantised tensors the zero point is 0."""
+    """Zeros, or a value that is stored as the input is; of quantized tensors the zero point is 0."""
     x, given = op.inputs[0], op.input(2)
 
     def make(value, first):
@@ -380,7 +380,7 @@ def _space_to_batch(r, op):
         return r.emit("Reshape", x, [-1, *(s // b for s, b in zip(after, block, strict=True)), *rest])
 
     if op.inputs[0].quantization is not None and not same_quantization(op.inputs[0], op.outputs[0]):
-        raise op.error("it quantises its result otherwise than its input")
+        raise op.error("it quantizes its result otherwise than its input")
     moved_to(r, op, make)
 
 

@@ -143,7 +143,7 @@ def _densify(r, op):
 
 
 def _fake_quant(r, op):
-    """Rounds as a quantised network would: to one of 2^bits points between two numbers, one of which is zero."""
+    """Rounds as a quantized network would: to one of 2^bits points between two numbers, one of which is zero."""
     low, high = np.float32(op.option("Min")), np.float32(op.option("Max"))
     bits, narrow = op.option("NumBits", 8), bool(op.option("NarrowRange"))
     least, most = int(narrow), 2**bits - 1

@@ -113,7 +113,7 @@ def _index(p, x, indices):
 
 
 def _at_table(p, x, given):
-    """By a table of indices; their axes come where the first index is, or in front if they are not neighbours."""
+    """By a table of indices; their axes come where the first index is, or in front if they are not neighbors."""
     dims = [d for d, _ in given]
     rest = [d for d in range(x.ndim) if d not in dims]
     table = _table(p, [i for _, i in given])
@@ -126,7 +126,7 @@ def _at_table(p, x, given):
 
 
 def _is_grid(p, given):
-    """Whether constant indices of neighbouring axes are a grid, such as x[:, :, rows[:, None], columns]."""
+    """Whether constant indices of neighboring axes are a grid, such as x[:, :, rows[:, None], columns]."""
     dims, indices = zip(*given, strict=True)
     shapes = [(1,) * (len(dims) - i.ndim) + tuple(i.shape) for i in indices]
     return (
