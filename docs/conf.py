@@ -70,3 +70,15 @@ numpydoc_validation_exclude = {
     r"fusedops\.Stream\.",
     r"fusedops\.ConvolutionStream",
 }
+
+
+def only_with_source(app):
+    """Keeps the index of sources to modules that have one: a compiled module has no page to link to."""
+    modules = getattr(app.env, "_viewcode_modules", {})
+    for name in [name for name, entry in modules.items() if not entry]:
+        del modules[name]
+    return ()
+
+
+def setup(app):
+    app.connect("html-collect-pages", only_with_source, priority=400)  # before viewcode's own

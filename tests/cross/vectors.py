@@ -611,12 +611,12 @@ def write_passes():
         pointwise(4, n, 2, parts=("scale",))
         pointwise(4, n, 2, parts=("shift",))
     for name in FUNCTIONS:
-        centre = np.float32(2 if name in ("sqrt", "log", "reciprocal", "div", "pow") else 0)
+        center = np.float32(2 if name in ("sqrt", "log", "reciprocal", "div", "pow") else 0)
         two, shape = name in list(FUNCTIONS)[list(FUNCTIONS).index("add") :], (3, 5, 9)
-        a, b, spread = centre + draw(*shape), centre + draw(*shape), np.broadcast_to(centre + draw(5, 1), shape)
+        a, b, spread = center + draw(*shape), center + draw(*shape), np.broadcast_to(center + draw(5, 1), shape)
         elementwise(name, a, b if two else None)
         elementwise(name, a, b if two else None, act="tanh", label="activated")
-        elementwise(name, (centre + draw(3, 5, 18))[:, :, ::2], spread if two else None, label="strided")
+        elementwise(name, (center + draw(3, 5, 18))[:, :, ::2], spread if two else None, label="strided")
     for a, b in itertools.permutations([np.nan, np.inf, -1.0, -np.inf], 2):
         for name in ("max", "min"):
             elementwise(name, np.full(5, a, np.float32), np.full(5, b, np.float32), label="special")
@@ -810,7 +810,7 @@ def qlinear(m, n, k, clips=False):
 
 
 def qdynamic(m, n, k):
-    """Rows that their own range quantises exactly."""
+    """Rows that their own range quantizes exactly."""
     units, w = rng.integers(-100, 156, (m, k)), rng.integers(-128, 128, (n, k), np.int8)
     units[:, :2] = -100, 155
     x, scale, bias = (units / 64).astype(np.float32), rng.uniform(1e-3, 1e-2, n).astype(np.float32), draw(n)

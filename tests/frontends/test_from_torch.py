@@ -1129,7 +1129,7 @@ def test_tracing_where_export_fails(recwarn):
 
 def from_a_neighbour(monkeypatch, source):
     """The function f of a source, as of a package that is installed beside torch and whose name begins like it."""
-    file = os.path.join(os.path.dirname(torch.__file__) + "vision", "neighbour.py")
+    file = os.path.join(os.path.dirname(torch.__file__) + "vision", "neighbor.py")
     monkeypatch.setitem(linecache.cache, file, (len(source), None, source.splitlines(True), file))
     space = {"torch": torch}
     exec(compile(source, file, "exec"), space)
@@ -1138,7 +1138,7 @@ def from_a_neighbour(monkeypatch, source):
 
 def test_a_line_of_a_package_whose_name_begins_with_torch(monkeypatch):
     decides = from_a_neighbour(monkeypatch, "def f(x):\n    return x if x.sum() > 0 else -x\n")
-    with pytest.raises(ValueError, match=r"\(neighbour.py, line 2: return x if x.sum\(\) > 0"):
+    with pytest.raises(ValueError, match=r"\(neighbor.py, line 2: return x if x.sum\(\) > 0"):
         fo.from_torch(Called(lambda x: decides(x) + 1), randn(2, 6))
 
 
@@ -1149,7 +1149,7 @@ def test_a_warning_of_a_package_whose_name_begins_with_torch(monkeypatch):
     constant = from_a_neighbour(monkeypatch, "def f(x):\n    return x + 1 if torch.ones(1).cumsum(0) > 0 else x\n")
     with pytest.warns(torch.jit.TracerWarning, match="Python boolean") as caught:
         fo.from_torch(Called(constant), randn(2, 6))
-    assert {os.path.basename(w.filename) for w in caught} == {"neighbour.py"}
+    assert {os.path.basename(w.filename) for w in caught} == {"neighbor.py"}
 
 
 def test_a_size_that_values_decide():

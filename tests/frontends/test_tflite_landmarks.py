@@ -64,7 +64,7 @@ def test_landmarks_of_a_crop(dimensions):
 
 
 def _pixel(x, u, v):
-    """The pixel at column u and row v, between its neighbours; 0 outside."""
+    """The pixel at column u and row v, between its neighbors; 0 outside."""
     h, w = x.shape[:2]
     if not (0 <= u <= w - 1 and 0 <= v <= h - 1):
         return np.zeros(x.shape[2])

@@ -267,7 +267,7 @@ def test_products_of_groups():
 
 @pytest.mark.parametrize("bins, low, high", [(6, 0.1, 0.7), (3, -1.0, 2.0), (100, 0.25, 7.0)])
 def test_a_histogram_of_edges(bins, low, high):
-    """And their neighbours, what is outside, and what is no number."""
+    """And their neighbors, what is outside, and what is no number."""
     edges = np.linspace(low, high, bins + 1).astype("f")
     x = np.concatenate([edges, np.nextafter(edges, np.float32(-9)), np.nextafter(edges, np.float32(9))])
     x = np.concatenate([x, np.float32([np.nan, np.inf, -np.inf, low - 1, high + 1])])

@@ -1,4 +1,4 @@
-"""Random networks of int8, quantised anywhere, against ONNX Runtime without optimisation."""
+"""Random networks of int8, quantized anywhere, against ONNX Runtime without optimization."""
 
 import random
 
@@ -26,7 +26,7 @@ def all_in_int8(monkeypatch):
     monkeypatch.setattr(qlinear, "PIXELS", 16)
 
 
-def quantisation(net, rng):
+def quantization(net, rng):
     """(scale, zero point, type)."""
     dtype = rng.choice([np.uint8, np.int8])
     info = np.iinfo(dtype)
@@ -70,7 +70,7 @@ def network(seed, exact):
     values = [("x", shape)]
 
     def rounded(v):
-        return net.between(v, *quantisation(net, rng))
+        return net.between(v, *quantization(net, rng))
 
     for _ in range(rng.randint(4, 10)):
         v, s = rng.choice(values[-3:])
@@ -82,7 +82,7 @@ def network(seed, exact):
         if np.prod(s[1:]) > 6000:
             break
         values.append((v, s))
-    q = quantisation(net, rng)
+    q = quantization(net, rng)
     y = net.quantize(values[-1][0], *q)
     x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
     batch = ("n", *shape[1:]) if rng.random() < 0.4 else shape

@@ -1,7 +1,7 @@
 """The cases of bits.csv: every operation, at shapes around the borders of each algorithm and kernel.
 
 A case is a function of `Numbers` that gives arrays. Cases that call libm are left out, for its last bits are the
-system's: `pow` with exponents other than 0, 1, 2, 3, -1 and 0.5, `log`, log-softmax, and normalisation over channels.
+system's: `pow` with exponents other than 0, 1, 2, 3, -1 and 0.5, `log`, log-softmax, and normalization over channels.
 """
 
 import zlib
@@ -977,7 +977,7 @@ def bytes_between(numbers, dtype):
 
 
 def dynamic_product(numbers):
-    """A product that quantises all of its rows alike."""
+    """A product that quantizes all of its rows alike."""
     layer = _core.QLinearPlan()
     layer._pack(
         as_bytes(numbers, np.int8, 33, 50),

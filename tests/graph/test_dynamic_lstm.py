@@ -1,4 +1,4 @@
-"""LSTMs of int8 weights that quantise x and h as they come, in the kernels: against NumPy and ONNX Runtime."""
+"""LSTMs of int8 weights that quantize x and h as they come, in the kernels: against NumPy and ONNX Runtime."""
 
 import numpy as np
 import pytest

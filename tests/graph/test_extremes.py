@@ -277,7 +277,7 @@ def test_casts(isa, dtype, to):
 
 
 def whole(x):
-    """Rows of neighbouring extreme values and of one each; the last axis is reduced."""
+    """Rows of neighboring extreme values and of one each; the last axis is reduced."""
     return np.stack([np.roll(x, -i)[:3] for i in range(len(x))])
 
 

@@ -1,4 +1,4 @@
-"""Integers and quantised values, with random attributes and sizes, against ONNX Runtime."""
+"""Integers and quantized values, with random attributes and sizes, against ONNX Runtime."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_bits(op):
     agree(op, {"a": integers(0, -99, 99, 4, 5), "b": integers(1, -99, 99, 5)}, outputs=(np.int64,))
 
 
-# ---- quantised ---------------------------------------------------------------------------------------------------
+# ---- quantized ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16])

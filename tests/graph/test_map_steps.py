@@ -408,7 +408,7 @@ def test_triangles(isa, dtype, upper):
 @pytest.mark.parametrize("exclusive", [0, 1])
 @pytest.mark.parametrize("reverse", [0, 1])
 def test_sums_so_far(dtype, exclusive, reverse, threads):
-    """Of neighbours in memory and of elements that are not, of short rows and of long ones."""
+    """Of neighbors in memory and of elements that are not, of short rows and of long ones."""
     rng = np.random.default_rng(0)
     shapes = (
         ((4, 5), 0),
@@ -457,7 +457,7 @@ def test_extremes_of_many(isa, op, function):
 
 
 def test_strided_elements(isa):
-    """Rows that are no neighbours in memory, in bytes and longs."""
+    """Rows that are no neighbors in memory, in bytes and longs."""
     rng = np.random.default_rng(0)
     a, b, y = rng.integers(0, 9, (40, 30)), rng.integers(0, 9, (30, 80)), np.zeros((30, 40), np.bool_)
     p = Program()

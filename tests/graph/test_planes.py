@@ -30,7 +30,7 @@ def test_resizing(mode, draw):
 
 @pytest.mark.parametrize("channels, groups, last_groups", [(8, 8, 1), (3, 1, 1), (8, 2, 1), (8, 1, 8), (8, 1, 4)])
 def test_a_convolution_and_one_of_pixels(channels, groups, last_groups, draw):
-    """A grouped kernel reads channels that are neighbours: the input is turned, or a kernel before writes them so."""
+    """A grouped kernel reads channels that are neighbors: the input is turned, or a kernel before writes them so."""
     x, w, last = draw(1, channels, 12, 13), draw(8, channels // groups, 3, 3), draw(8, 8 // last_groups, 1, 1)
     first = ("Conv", {"pads": [1] * 4, "group": groups}, [w])
     net, steps = network(x, [first, ("Relu", {}, []), ("Conv", {"group": last_groups}, [last])])

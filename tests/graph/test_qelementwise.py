@@ -181,5 +181,5 @@ def test_what_does_not_fit_is_an_error():
     with pytest.raises(ValueError, match="elements of 3 bytes"):
         p.append("copy", x=x, y=y, size=3)
     image = x.reshape(1, 2, 3, 4)
-    with pytest.raises(ValueError, match="neighbours in memory"):
+    with pytest.raises(ValueError, match="neighbors in memory"):
         p.append("qpool", types=types[:2], q=q[:2], x=image, y=image, kernel=(1, 1), stride=(1, 1), before=(0, 0))

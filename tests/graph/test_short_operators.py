@@ -35,7 +35,7 @@ def test_logarithms(isa):
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_casts_between_float16_and_float32(isa, step):
-    """All float16, and around each and halfway to its neighbour the floats that round to it."""
+    """All float16, and around each and halfway to its neighbor the floats that round to it."""
     narrow = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[::step]
     wide = narrow.astype(np.float32)
     near = (wide.view(np.uint32)[:, None] + np.array([0, 1, 4095, 4096, 4097, 8191], np.uint32)).view(np.float32)

@@ -81,7 +81,7 @@ def instance_norm(x, scale, shift):
 
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("norm", [batch_norm, instance_norm])
-# an image with its columns and one with its channels as neighbours
+# an image with its columns and one with its channels as neighbors
 @pytest.mark.parametrize("before", ["Relu(x)", "Conv(x, eye)"])
 def test_norms_of_views(view, norm, before, draw):
     text, function = VIEWS[view]

@@ -43,7 +43,7 @@ def test_values(isa, activation):
 
 @pytest.mark.parametrize("special", SPECIAL, ids=str)
 def test_special_values_at_every_lane(isa, draw, activation, special):
-    """Row i has the special value at column i: there it comes out as NumPy has it, and its neighbours do not notice."""
+    """Row i has the special value at column i: there it comes out as NumPy has it, and its neighbors do not notice."""
     for n in LENGTHS:
         x = draw(n, n)
         np.fill_diagonal(x, special)

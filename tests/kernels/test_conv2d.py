@@ -306,12 +306,12 @@ def test_kernels_of_one_column(isa, threads, draw, layout, ic, size, oc, k, opti
     x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic // options.get("groups", 1), k, 1)
     options, y = in_both_orders(x, w, draw, dict(bias=draw(oc), activation="relu", layout=layout, **options))
     rows = 1 if layout == "NHWC" else 2
-    spaced = np.moveaxis(np.moveaxis(np.repeat(x, 2, rows), rows, 0)[1::2], 0, rows)  # rows that are no neighbours
+    spaced = np.moveaxis(np.moveaxis(np.repeat(x, 2, rows), rows, 0)[1::2], 0, rows)  # rows that are no neighbors
     np.testing.assert_array_equal(fo.conv2d(spaced, w, **options), y)
 
 
 def test_columns_are_rows(draw):
-    """By the same steps as the row that they are, with no copy where their elements are neighbours."""
+    """By the same steps as the row that they are, with no copy where their elements are neighbors."""
     w, x = draw(48, 32, 5, 1), draw(1, 300, 1, 32)
     column, row = fo.Conv2d(w, layout="NHWC"), fo.Conv2d(w.swapaxes(2, 3).copy(), layout="NHWC")
     assert column.kernel(x.shape) == row.kernel((1, 1, 300, 32))

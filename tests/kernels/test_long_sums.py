@@ -148,7 +148,7 @@ def test_global_average_pools(isa, shape, last):
 
 
 def test_norms(isa):
-    """Layer, RMS, group and instance norms of rows, and of columns and images with neighbouring channels."""
+    """Layer, RMS, group and instance norms of rows, and of columns and images with neighboring channels."""
     x = terms("random", 2, LONG)
     far = wide(x) - wide(x).mean(1, keepdims=True)
     normed = far / np.sqrt((far * far).mean(1, keepdims=True) + 1e-5)

@@ -375,7 +375,7 @@ def test_empty(call, shape):
     ],
 )
 def test_memory_order_is_kept(draw, call):
-    """An image whose channels are neighbours in memory gives a result like itself, of the same values."""
+    """An image whose channels are neighbors in memory gives a result like itself, of the same values."""
     last = draw(2, 6, 8, 6)
     x = last.transpose(0, 3, 1, 2)
     y = call(x)

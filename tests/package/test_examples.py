@@ -16,7 +16,7 @@ from fusedops import _core
 
 ROOT = Path(__file__).parents[2]
 # where an example imports one that is not there, it is skipped
-NEEDS = ("torch", "onnx", "tflite", "matplotlib", "threadpoolctl")
+NEEDS = ("torch", "onnx", "tflite", "matplotlib", "threadpoolctl", "dask")
 
 
 def public():

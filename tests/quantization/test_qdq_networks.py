@@ -239,7 +239,7 @@ def test_depthwise_weights_with_zero_points(isa, products, dtype, pixels):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_a_pair_between_floats_is_one_step(isa, threads, dtype, tmp_path):
-    """Unless the bytes are read, too, or the two quantisations differ."""
+    """Unless the bytes are read, too, or the two quantizations differ."""
     net, q = Net(), (0.031, 120 if dtype == np.uint8 else -7)
     x = np.random.default_rng(0).standard_normal((3, 5, 407)).astype(np.float32) * 3
     x.flat[:3] = np.nan, np.inf, -np.inf
@@ -384,7 +384,7 @@ def test_sums_and_products(isa, threads, op, shape, other):
 
 @pytest.mark.parametrize("n", [1, 63, 1000])
 def test_what_follows_from_a_byte_is_a_table(threads, n):
-    """x sigmoid(x), quantised in between, scaled, and requantised."""
+    """x sigmoid(x), quantized in between, scaled, and requantized."""
     x, net = some_bytes((2, n), np.uint8), Net()
     real = net.dequantize("x", *A)
     gate = net.between(net.add("Sigmoid", real), 1 / 256, 0)
@@ -431,7 +431,7 @@ def test_a_part_of_a_concatenation_is_written_where_it_is(op):
 
 
 def test_a_part_of_a_concatenation_that_a_product_makes():
-    """Its rows are neighbours in memory, which pixels of the concatenation's are not."""
+    """Its rows are neighbors in memory, which pixels of the concatenation's are not."""
     net, x = Net(), some_bytes((2, 8, 6, 5), np.uint8)
     real = net.dequantize("x", *A)
     parts = net.add("MatMul", real, net.weights(5, 5, axis=1)), net.add("Relu", real)
@@ -442,7 +442,7 @@ def test_a_part_of_a_concatenation_that_a_product_makes():
 
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
 def test_a_part_of_a_concatenation_of_one_channel(op):
-    """No two of its pixels are neighbours there."""
+    """No two of its pixels are neighbors there."""
     net, x = Net(), some_bytes((2, 1, 7, 5), np.uint8)
     real = net.dequantize("x", *A)
     other = net.between(net.add("MaxPool", real, kernel_shape=[3, 3], pads=[1] * 4), *A)
@@ -458,7 +458,7 @@ def test_a_mean_without_its_axes():
     agree(net, y, ["qpool", "copy", "qlinear"], [x])
 
 
-# ---- quantised as they come --------------------------------------------------------------------------------------
+# ---- quantized as they come --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("zero", [0, 7, 141])

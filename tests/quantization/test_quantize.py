@@ -573,7 +573,7 @@ def test_errors(samples, options, error, told):
 
 def test_networks_that_have_no_way_to_8_bits(cheap):
     model = fo.load_onnx(rows())
-    with pytest.raises(ValueError, match="quantised already"):
+    with pytest.raises(ValueError, match="quantized already"):
         model.quantize([X]).quantize([X])
     net = Net("n", 64)
     with pytest.raises(ValueError, match="no layer that can go to int8"):

@@ -41,7 +41,7 @@ def test_products_keep_weights_in_blocks(isa, rng, tmp_path, weights, least, mos
     again = fo.load(tmp_path / "small.fo")
     np.testing.assert_array_equal(again(x), small(x))
     assert again.explain().quantized == quantized
-    with pytest.raises(ValueError, match="quantised already"):
+    with pytest.raises(ValueError, match="quantized already"):
         small.quantize(weights=weights)
 
 

@@ -2,8 +2,8 @@
 
 Every function has the name and the arguments of the public one and returns an `Approx`: the exact value and a bound on
 the error of any sensible float32 computation of it, by running error analysis: a sum of k products is off by at
-most k u sum |a||b| with u = 2**-24, whatever its order, and rarely ever by more than a few sqrt(k) u sum |a||b|, as
-roundings go both ways; each later step adds its own. A term left out or read from a neighbour is far outside.
+most k u sum |a||b| with u = 2**-24, whatever its order, and rarely by more than a few sqrt(k) u sum |a||b|, as
+roundings go both ways; each later step adds its own. A term left out or read from a neighbor is far outside.
 """
 
 import functools
@@ -574,7 +574,7 @@ def log_softmax(x, axis=-1):
 
 
 def _normed(s, error, axes, eps, rms, weight, bias):
-    """s normalised over axes; `error` is how far s may be off already."""
+    """s normalized over axes; `error` is how far s may be off already."""
     mean = 0 if rms else s.mean(axes, keepdims=True)
     d = s - mean
     size = np.sqrt((d * d).mean(axes, keepdims=True))

@@ -1,4 +1,4 @@
-"""Cases of TFLite's operators in 8 and 16 bits: what floats give, quantised, may be one step off."""
+"""Cases of TFLite's operators in 8 and 16 bits: what floats give, quantized, may be one step off."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from tflite_models import Tensor
 
 F = np.float32
 LIMITS = {np.int8: 127, np.uint8: 127, np.int16: 32767}
-ONE_QUANTIZATION = {  # whose results are quantised as their inputs are
+ONE_QUANTIZATION = {  # whose results are quantized as their inputs are
     "MAX_POOL_2D", "AVERAGE_POOL_2D", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "RESHAPE", "SQUEEZE", "EXPAND_DIMS",
     "TRANSPOSE", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V", "PAD", "MIRROR_PAD", "GATHER", "GATHER_ND", "PACK",
     "UNPACK", "CONCATENATION", "TILE", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH", "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND",
@@ -24,7 +24,7 @@ SINGLE = {
 
 
 def store(x, scale, zero, dtype):
-    """Real numbers as a quantised tensor has them."""
+    """Real numbers as a quantized tensor has them."""
     info = np.iinfo(dtype)
     return np.clip(np.rint(np.asarray(x, float) / scale) + zero, info.min, info.max).astype(dtype)
 

@@ -216,9 +216,9 @@ class Detector(nn.Module):
         n, c, h, w = y.shape
         ys, xs = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
         y = y.view(n, c, -1).transpose(1, 2)
-        centre = (torch.stack([xs, ys], -1).view(-1, 2) + y[..., :2].sigmoid()) * 2
+        center = (torch.stack([xs, ys], -1).view(-1, 2) + y[..., :2].sigmoid()) * 2
         half = y[..., 2:4].exp() / 2
-        return torch.cat([centre - half, centre + half], -1), y[..., 4:].sigmoid().max(-1).values
+        return torch.cat([center - half, center + half], -1), y[..., 4:].sigmoid().max(-1).values
 
 
 class SqueezeExcite(nn.Module):
