@@ -42,7 +42,7 @@ def activated(x, tuple activation, out=None):
 
 
 cdef bint channel_rows(fo_pointwise_args *g, ndarray y, ndarray x, int channel) noexcept:
-    """The rows of y and x, in order: pixels where channels are neighbours in both, else planes. False where they are
+    """The rows of y and x, in order: pixels where channels are neighbors in both, else planes. False where they are
     none."""
     cdef int d
     cdef fo_axes rows, columns

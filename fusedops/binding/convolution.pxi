@@ -1,7 +1,7 @@
 # Convolutions and blocks of them. Included by _core.pyx.
 
 cdef bint as_image(ndarray a, bint nhwc, fo_image *image, int row=0) noexcept:
-    """Whether kernels can read a as it lies: strides of whole elements, and pixels or channels that are neighbours.
+    """Whether kernels can read a as it lies: strides of whole elements, and pixels or channels that are neighbors.
     row: the axis of its one row, which a lacks, or 0."""
     cdef int h = 1 if nhwc else 2, c = 3 if nhwc else 1, i, d = 0
     cdef Py_ssize_t s[4]
@@ -392,7 +392,7 @@ cdef class Conv2dPlan(WindowPlan):
                 fo_conv2d_nanoseconds_as(FO_BF16, &self.shape, &z))
 
     def _pixel(self):
-        """The floats from one pixel to the next that it reads fastest in an image whose channels are neighbours."""
+        """The floats from one pixel to the next that it reads fastest in an image whose channels are neighbors."""
         return fo_conv2d_pixel(self.plan)
 
     cdef bint pixelwise(self) noexcept:

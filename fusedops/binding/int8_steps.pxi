@@ -93,7 +93,7 @@ cdef int fill_qpool(Program p, fo_step *s, tensor *t, tuple o) except -1:
     cdef fo_step floats = empty_step()
     (tx, ty), (qx, qy) = o[:2]
     if t[0].shape[1] > 1 and not t[0].stride[1] == t[1].stride[1] == 1:
-        raise ValueError("the channels of x and y must be neighbours in memory")
+        raise ValueError("the channels of x and y must be neighbors in memory")
     if o[6] is None:
         fill_max_pool(p, &floats, t, o[2:])
     else:
@@ -105,7 +105,7 @@ cdef int fill_qpool(Program p, fo_step *s, tensor *t, tuple o) except -1:
 cdef int fill_nearest(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """As resize, of bytes and without i1 and t."""
     if t[0].shape[1] > 1 and not t[0].stride[1] == t[1].stride[1] == 1:
-        raise ValueError("the channels of x and y must be neighbours in memory")
+        raise ValueError("the channels of x and y must be neighbors in memory")
     fill_resize(p, s, t, o)
     if s.nearest.h1 != NULL or s.nearest.w1 != NULL:
         raise ValueError("bytes are not interpolated")

@@ -85,9 +85,9 @@ cdef int check_form(tensor *t, form_kind form, str name) except -1:
     if form >= FORM_IMAGE:
         check_axes(t, 4, name)
         if form == FORM_PIXELS and neighbour_distance(t, 1) != 1:
-            raise ValueError(f"the channels of {name} must be neighbours in memory")
+            raise ValueError(f"the channels of {name} must be neighbors in memory")
         if form == FORM_LINES and neighbour_distance(t, 1) != 1 and neighbour_distance(t, 3) != 1:
-            raise ValueError(f"pixels or channels of {name} must be neighbours in memory")
+            raise ValueError(f"pixels or channels of {name} must be neighbors in memory")
     return 0
 
 

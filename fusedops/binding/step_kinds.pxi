@@ -8,7 +8,7 @@ cdef StepKind step(str name, fo_step_kind call, fill_step fill, str arguments, l
                    str refuses=None):
     """Describes a kind of step. A tensor of its arguments is written `name:form`, with `~other` if it has the shape of
     another, `!` if it is written and `?` if it may be None. Forms: an image of four axes, in `lines` if pixels or
-    channels are neighbours, in `pixels` if channels are; `rows`, if the last axis is contiguous; `indices` of int64;
+    channels are neighbors, in `pixels` if channels are; `rows`, if the last axis is contiguous; `indices` of int64;
     any other `tensor`. `bytes` and `image_any` have elements of any type. `at` are the places of their
     pointers in fo_step. `refuses`: what it means that the function in C returns FO_OUTSIDE."""
     cdef StepKind k = StepKind.__new__(StepKind)
