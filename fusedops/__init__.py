@@ -103,16 +103,14 @@ if TYPE_CHECKING:  # and for tools such as PyInstaller, which look for statement
     from . import graph as graph
     from . import reference as reference
     from .batchnorm import BatchNorm, fold_batch_norm
-    from .functional import (  # type: ignore[no-redef]
+    from .functional import (
         activation,
         adaptive_avg_pool2d,
-        attention,
         avg_pool1d,
         avg_pool2d,
         batch_norm,
         conv1d,
         conv2d,
-        conv3d,
         conv_bn_relu,
         conv_transpose1d,
         conv_transpose2d,
@@ -130,17 +128,19 @@ if TYPE_CHECKING:  # and for tools such as PyInstaller, which look for statement
         log_softmax,
         lstm,
         lstm_cell,
-        matmul,
         max_pool1d,
         max_pool2d,
         qconv2d,
         qlinear,
-        resize,
         rms_norm,
         rnn,
         rnn_cell,
         softmax,
     )
+    from .functional.attention import attention
+    from .functional.conv3d import conv3d
+    from .functional.matmul import matmul
+    from .functional.resize import resize
     from .graph import Benchmark as Benchmark
     from .graph import (
         DamagedFile,

@@ -174,7 +174,7 @@ def network(model: fo.Model, path: Path) -> Array:
     model.save(path)
     again: Array = fo.load(path)(x)
     named: Array = model.run({model.inputs[0].name: x})[model.outputs[0].name]
-    print(model(x, out=named) is named, model(**{model.inputs[0].name: x}, out={model.outputs[0].name: named}) is named)
+    print(model(x, out=named) is named, model(**{model.inputs[0].name: x}, out={model.outputs[0].name: named}) is named)  # type: ignore[arg-type]
     print(model.metadata.producer, model.optional_inputs, model.num_threads, model.inputs[0].file_type)
     try:
         fo.load(b"no network", num_threads=1)
