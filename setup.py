@@ -158,8 +158,8 @@ def content(path):
 
 
 def kept(path, make):
-    """Returns `path`. make() makes it, unless all that it was made of is as it was, and returns the names of that and the
-    seconds of the compiler."""
+    """Returns `path`. make() makes it, unless all that it was made of is as it was, and returns the names of that and
+    the seconds of the compiler."""
     stamp = path.with_name(path.name + ".json")
     try:
         made_of = json.loads(stamp.read_text())["made_of"]
@@ -301,8 +301,8 @@ def missing_tool():
     else:
         return None
     return (
-        f"A build of fusedops from source needs {lacks}. Debian, Ubuntu: apt install gcc python3-dev. Fedora: dnf install gcc "
-        "python3-devel. macOS: xcode-select --install. Or install a wheel that was built elsewhere."
+        f"A build of fusedops from source needs {lacks}. Debian, Ubuntu: apt install gcc python3-dev. Fedora: dnf "
+        "install gcc python3-devel. macOS: xcode-select --install. Or install a wheel that was built elsewhere."
     )
 
 

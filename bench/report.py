@@ -26,13 +26,14 @@ import charts  # noqa: E402
 import figures  # noqa: E402
 
 PICTURES = {
-    "every_gain": "The speed-up from fusion: speed over the unfused path. The same kernels, with batch norm, activation and "
-    "gates as passes of their own; or with the batch norm folded into the weights alone; or all in one kernel.",
+    "every_gain": "The speed-up from fusion: speed over the unfused path. The same kernels, with batch norm, "
+    "activation and gates as passes of their own; or with the batch norm folded into the weights alone; or all in one "
+    "kernel.",
     "peer_table": "Time of a peer over ours: above 1, fusedops is faster. The same weights and threads everywhere, "
     "every result compared first; TVM's kernels are not tuned.",
-    "roofline": "How near the machine's limits: each dot an operation, by its number in the list below it, a line to the "
-    "same operation unfused. The roofs are measured, the bandwidths by passes over so many bytes. Operations of a Winograd convolution are "
-    "counted for the direct one, which it beats.",
+    "roofline": "How near the machine's limits: each dot an operation, by its number in the list below it, a line to "
+    "the same operation unfused. The roofs are measured, the bandwidths by passes over so many bytes. Operations of a "
+    "Winograd convolution are counted for the direct one, which it beats.",
     "sizes": "Speed over sizes.",
     "scaling": "The speed of more threads, and of larger batches.",
 }

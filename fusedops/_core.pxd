@@ -78,7 +78,7 @@ cdef extern from "fusedops/fusedops.h" nogil:
     void fo_linear_weights(const fo_linear *plan, float *w)
     Py_ssize_t fo_linear_bytes(const fo_linear *plan)
     void fo_linear_free(fo_linear *plan)
-    fo_linear *fo_linear_lend(Py_ssize_t n, Py_ssize_t k, const float *w, Py_ssize_t wn, Py_ssize_t wk,
+    fo_linear *fo_linear_borrow(Py_ssize_t n, Py_ssize_t k, const float *w, Py_ssize_t wn, Py_ssize_t wk,
                               const float *bias, fo_activation act)
     fo_status fo_linear_run_columns(const fo_linear *plan, Py_ssize_t m, const float *x, Py_ssize_t ldx,
                                     const float *residual, Py_ssize_t ldr, float *y, Py_ssize_t ldy)

@@ -39,6 +39,8 @@ struct fo_algorithm {
     unsigned named;   /* values of fo_conv2d_shape.algorithm that admit it: bits FO_BY */
     bool (*applies)(const fo_conv2d *, const fo_conv2d_size *); /* form and error bound, not speed */
     double (*nanoseconds)(const fo_costing *);                  /* of one image on one thread */
+    /* what the call of the plan's `wide` is prepared for, which is made before; NULL: there is none */
+    fo_layout (*inner)(const fo_conv2d *, const fo_layout *);
     /* kernel, threads, scratch, state; not the weights, which the first run packs */
     fo_status (*prepare)(fo_prepared_conv2d *);
     fo_status (*run)(const fo_prepared_conv2d *, const fo_image *x, const fo_image *residual, const fo_image *y);
@@ -58,9 +60,6 @@ static inline fo_status fo_call_run(const fo_prepared_conv2d *call, const fo_ima
                                     const fo_image *y) {
     return call->algorithm->run(call, x, residual, y);
 }
-
-/* A call of another plan, for an algorithm that runs it; NULL where memory is short. */
-fo_prepared_conv2d *fo_inner_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team);
 
 /* The images of a run, their strides those of the layout; r.data is NULL where there is no residual. */
 static inline void fo_call_images(const fo_image *x, const fo_image *residual, const fo_image *y, fo_image *to_x,
@@ -87,5 +86,6 @@ FO_ALGORITHM(qdepthwise);
 FO_ALGORITHM(qgemm);
 FO_ALGORITHM(qim2col);
 FO_ALGORITHM(rounded);
+fo_layout fo_rounded_inner(const fo_conv2d *plan, const fo_layout *layout);
 
 #endif

@@ -19,9 +19,10 @@
 /* Of equal costs the first one counts. */
 #define ROW(name, named, algorithm) TYPED(name, FO_OF(FO_F32), named, algorithm)
 #define TYPED(name, types, named, algorithm) \
-    {name, types, named, fo_##algorithm##_applies, fo_cost_##algorithm, fo_##algorithm##_prepare, fo_##algorithm##_run}
-#define ALONE(name, types, algorithm) \
-    {name, types, FO_BY_ANY, fo_##algorithm##_applies, NULL, fo_##algorithm##_prepare, fo_##algorithm##_run}
+    {name, types, named, fo_##algorithm##_applies, fo_cost_##algorithm, NULL, fo_##algorithm##_prepare, \
+     fo_##algorithm##_run}
+#define ALONE(name, types, algorithm, inner) \
+    {name, types, FO_BY_ANY, fo_##algorithm##_applies, NULL, inner, fo_##algorithm##_prepare, fo_##algorithm##_run}
 static const fo_algorithm algorithms[] = {
     ROW("depthwise", FO_BY_ANY, depthwise),
     ROW("strassen", FO_BY(FO_AUTO) | FO_BY(FO_STRASSEN), strassen),
@@ -30,14 +31,14 @@ static const fo_algorithm algorithms[] = {
     ROW("winograd", FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD_1D), winograd1d),
     ROW("direct", FO_BY(FO_AUTO) | FO_BY(FO_DIRECT), im2col),
     TYPED("direct", FO_OF(FO_F32) | FO_OF(FO_F16), FO_BY_ANY, direct),
-    ALONE("depthwise", FO_OF(FO_S8), qdepthwise),
-    ALONE("gemm", FO_OF(FO_S8) | FO_OF(FO_BF16), qgemm),
-    ALONE("im2col", FO_OF(FO_S8) | FO_OF(FO_BF16), qim2col),
-    ALONE("rounded", FO_OF(FO_BF16), rounded),
+    ALONE("depthwise", FO_OF(FO_S8), qdepthwise, NULL),
+    ALONE("gemm", FO_OF(FO_S8) | FO_OF(FO_BF16), qgemm, NULL),
+    ALONE("im2col", FO_OF(FO_S8) | FO_OF(FO_BF16), qim2col, NULL),
+    ALONE("rounded", FO_OF(FO_BF16), rounded, fo_rounded_inner),
 };
 enum { ALGORITHMS = sizeof algorithms / sizeof *algorithms };
 
-static const fo_algorithm rewritten = {"rewritten", FO_OF(FO_F32), FO_BY_ANY, NULL, NULL, NULL, fo_rewrite_run};
+static const fo_algorithm rewritten = {"rewritten", FO_OF(FO_F32), FO_BY_ANY, NULL, NULL, NULL, NULL, fo_rewrite_run};
 
 static bool admits(const fo_algorithm *a, const fo_conv2d *plan, const fo_conv2d_size *z) {
     return (a->types & FO_OF(plan->type)) && (a->named & FO_BY(plan->s.algorithm)) && a->applies(plan, z);
@@ -123,6 +124,10 @@ static fo_prepared_conv2d *listed_call(const fo_conv2d *plan, const fo_layout *l
     fo_prepared_conv2d *call = new_call(plan, layout, team);
     if (!call) return NULL;
     call->algorithm = cheapest(plan, &layout->z);
+    if (call->algorithm->inner) {
+        const fo_layout inner = call->algorithm->inner(plan, layout);
+        if (!(call->inner[0] = prepared(plan->wide, &inner, team))) return checked(call, FO_NO_MEMORY);
+    }
     return checked(call, call->algorithm->prepare(call));
 }
 
@@ -145,10 +150,6 @@ static fo_prepared_conv2d *prepared(const fo_conv2d *plan, const fo_layout *layo
     if (fo_is_huge(plan, &layout->z)) return NULL;
     return is_rewritten(plan, &layout->z) ? rewritten_call(plan, plan->prepared->to, layout, team)
                                           : listed_call(plan, layout, team);
-}
-
-fo_prepared_conv2d *fo_inner_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
-    return prepared(plan, layout, team);
 }
 
 /* Whether a call is prepared for these threads. */
@@ -204,7 +205,7 @@ static fo_conv2d *with_calls(fo_conv2d *plan) {
 }
 
 fo_conv2d *fo_conv2d_create_int8(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q) {
-    return with_calls(fo_qplan_create(shape, FO_S8, w, q));
+    return with_calls(fo_qconv2d_plan(shape, FO_S8, w, q));
 }
 
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, fo_dtype a, const fo_weights *w, const double *scale,
@@ -213,16 +214,23 @@ fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, fo_dtype a, const fo_w
     const ptrdiff_t k = shape->ic / shape->groups * shape->kh * shape->kw;
     uint16_t *rounded = fo_bf16_weights(shape->oc, k, w, k, 1, scale);
     fo_conv2d *plan = NULL;
-    if (rounded && k == shape->kh * shape->kw)
-        plan = fo_rounded_plan(shape, rounded, bias);
-    else if (rounded)
-        plan = fo_qplan_create(shape, FO_BF16, rounded, &(fo_quantized){.bias = bias, .act = shape->act});
+    if (rounded && k > shape->kh * shape->kw) {
+        plan = fo_qconv2d_plan(shape, FO_BF16, rounded, &(fo_quantized){.bias = bias, .act = shape->act});
+    } else if (rounded && (plan = fo_rounded_plan(shape))) {
+        const fo_weights wide = {fo_widened_weights(plan, rounded), FO_F32};
+        plan->wide = wide.data ? fo_conv2d_create(shape, FO_F32, &wide, NULL, bias) : NULL;
+        fo_free((void *)wide.data);
+        if (!plan->wide) fo_plan_free(plan), plan = NULL;
+    }
     fo_free(rounded);
     return with_calls(plan);
 }
 
 void fo_conv2d_free(fo_conv2d *plan) {
-    if (plan && plan->prepared) free_prepared(plan->prepared);
+    if (!plan) return;
+    if (plan->prepared) free_prepared(plan->prepared);
+    fo_conv2d_free(plan->wide);
+    fo_qconv2d_free(plan->q);
     fo_plan_free(plan);
 }
 

@@ -14,9 +14,9 @@
 #include "../machine/tune.h"
 #include "algorithm.h"
 #include "algorithms/im2col.h"
-#include "rewrite.h"
-#include "algorithms/winograd_tiles.h"
 #include "algorithms/winograd1d.h"
+#include "algorithms/winograd_tiles.h"
+#include "rewrite.h"
 
 /* Multiply-adds a nanosecond. */
 static double rate(const fo_conv2d *plan) { return (plan->half_rate ? 2.0 : 4.0) * plan->kn->vl; }

@@ -2,8 +2,8 @@
  * by. They depend on shapes and on what the processor has, never on a measurement, and only their ratios count. */
 #include "../dispatch/estimate.h"
 #include "../machine/tune.h"
-#include "int8/windows.h"
 #include "../matmul/product.h"
+#include "int8/windows.h"
 
 #include <math.h>
 

@@ -162,8 +162,6 @@ void fo_plan_free_shared(fo_conv2d *plan) {
 
 void fo_plan_free(fo_conv2d *plan) {
     if (!plan) return;
-    fo_conv2d_free(plan->wide);
-    fo_qconv2d_free(plan->q);
     fo_free(plan->w);
     fo_free(plan->bias);
     fo_free(plan->slopes);

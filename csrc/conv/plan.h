@@ -41,7 +41,8 @@ struct fo_conv2d {
     float *bias, *slopes;
     struct fo_prepared *prepared; /* the chooser's (choose.c), or NULL */
     struct fo_qconv2d *q;         /* FO_S8 and FO_BF16: what is packed of the weights (qconv.c); else NULL */
-    fo_conv2d *wide; /* depthwise of FO_BF16: a convolution of the rounded weights in float32 (rounded.c) */
+    fo_conv2d *wide;              /* depthwise of FO_BF16: a convolution of the rounded weights in float32
+                        (rounded_depthwise.c) */
     _Atomic(float *) packed[FO_WEIGHT_FORMS];
     _Atomic ptrdiff_t bytes[FO_WEIGHT_FORMS]; /* of each */
 };
@@ -61,12 +62,14 @@ enum { CHANNEL_BLOCK = 16 };
  * they stand in the same order. */
 fo_conv2d *fo_plan_new(const fo_conv2d_shape *shape, fo_dtype type); /* without weights */
 /* qconv.c: of FO_S8, or FO_BF16, which q gives a bias and an activation alone. */
-fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q);
+fo_conv2d *fo_qconv2d_plan(const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q);
 fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias);
-/* rounded.c: of depthwise bfloat16. */
-fo_conv2d *fo_rounded_plan(const fo_conv2d_shape *shape, const uint16_t *w, const float *bias);
+/* rounded_depthwise.c: of depthwise bfloat16, still without its `wide`; and the weights of that, which are the caller's
+ * to free. */
+fo_conv2d *fo_rounded_plan(const fo_conv2d_shape *shape);
+float *fo_widened_weights(const fo_conv2d *plan, const uint16_t *w);
 fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape);
-void fo_plan_free(fo_conv2d *plan);
+void fo_plan_free(fo_conv2d *plan);                   /* but for `wide` and `q` */
 void fo_plan_weights(const fo_conv2d *plan, void *w); /* as they came */
 void fo_plan_free_shared(fo_conv2d *plan);
 void fo_qconv2d_free(struct fo_qconv2d *q);

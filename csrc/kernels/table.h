@@ -232,10 +232,10 @@ typedef struct {
     const float *counts;
 } fo_pool_strip;
 
-/* Every kernel: its name, of which the set has the function fo_NAME, what that takes, and where it is: EVERYWHERE, or
- * in sets of SHORT vectors; MAPS may be another set's. DOTS are compiled once more with the processor's dot
- * products, where they are faster; NARROW rounds by its instruction where there is one. The struct, the declarations (kernels.h) and the tables (table.c)
- * are made of this list. */
+/* Every kernel: its name, of which the set has the function fo_NAME, what that takes, and where it is. EVERYWHERE: each
+ * set. SHORT: sets of short vectors. MAPS: maybe another set's. DOTS: compiled once more with the processor's dot
+ * products, where they are faster. NARROW: by the processor's instruction where there is one. The struct, the
+ * declarations (kernels.h) and the tables (table.c) are made of this list. */
 /* clang-format off */
 #define FO_EACH_KERNEL(X) \
     X(gemm, (const fo_gemm_args *), EVERYWHERE) \
@@ -250,8 +250,8 @@ typedef struct {
     X(winograd_weights, (int stride, int tile, const float *g, float *u, ptrdiff_t position), EVERYWHERE) \
     X(winograd_input, (const fo_winograd_input_args *), EVERYWHERE) \
     X(winograd_output, (const fo_winograd_output_args *), EVERYWHERE) \
-    /* The transforms a row of positions at a time, of stride 1: x to mid, a row of mid to V, M to a row of mid, mid to \
-     * y */ \
+    /* The transforms a row of positions at a time, of stride 1: x to mid, a row of mid to V, M to a row of mid, mid \
+     * to y */ \
     X(winograd_columns, (const fo_winograd_input_args *), EVERYWHERE) \
     X(winograd_row, (const fo_winograd_input_args *, int row), EVERYWHERE) \
     X(winograd_back_row, (const fo_winograd_output_args *, int row), EVERYWHERE) \
@@ -314,8 +314,8 @@ typedef struct {
     X(patches, (const fo_qpatches *, ptrdiff_t pixel, uint8_t *row), DOTS) \
     X(qdepthwise, (const fo_qdepthwise_args *, ptrdiff_t image, ptrdiff_t h, ptrdiff_t end, ptrdiff_t c0, \
                    ptrdiff_t c1), DOTS) \
-    /* Rows of channels, whose images begin at p.x and c and are x_step and c_step elements away from one another, with \
-     * scratch for `planes` of them; w: `block` bytes a channel, rows of the kernel in whole fours; ep of channels */ \
+    /* Rows of channels, whose images begin at p.x and c, at distances of x_step and c_step elements, with scratch for \
+     * `planes` of them; w: `block` bytes a channel, rows of the kernel in whole fours; ep of channels */ \
     X(qdepthwise_planes, (const fo_qdepthwise_args *, ptrdiff_t c, ptrdiff_t count, ptrdiff_t h, ptrdiff_t end, \
                           ptrdiff_t planes, uint8_t *scratch), DOTS) \
     /* y[j*ldy + i] = x[i*ldx + j] of bytes */ \

@@ -63,7 +63,7 @@ enum { FO_DEPTHWISE_ROWS_AT_ONCE = 2 }; /* of tiles with AVX-512, channels last 
 /* Vectors of channels, or of a row, that are many: 64 channels of 4x512 with 1x7 take 52 us by rows instead of 78. */
 enum { FO_DEPTHWISE_MANY = 16 };
 
-/* ---- Winograd and Strassen (kernels/winograd, kernels/strassen_sums.h, conv/winograd*.c, conv/algorithms/strassen.c) ---- */
+/* ---- Winograd and Strassen (kernels/winograd, kernels/strassen_sums.h, conv/algorithms) ---- */
 
 /* Winograd's cost in multiply-adds. A weight that few tiles share takes the time of so many of them to arrive; a
  * product starts and ends in the time of so many steps; a channel of a tile is transformed, on the way in and out,
@@ -101,7 +101,7 @@ static const double FO_STRASSEN_OPERANDS = 0.25, FO_STRASSEN_WEIGHTS = 0.2;
 enum { FO_STRASSEN_CHAINS = 4 }; /* that fetch a pair of weights: as many lines as four steps of all products (AVX2) */
 enum { FO_STRASSEN_MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
 
-/* ---- direct convolutions, im2col, rewrites (conv/algorithms/direct.c, conv/algorithms/im2col.c, conv/rewrite.c) ---- */
+/* ---- direct convolutions, im2col, rewrites (conv/algorithms, conv/rewrite.c) ---- */
 
 /* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
 enum { FO_DIRECT_SMALL_IMAGE = 7 * 7 };
@@ -176,7 +176,7 @@ enum {
     FO_STEP_SUMS_FLOATS = 3072   /* of sums that are finished together, beside them */
 };
 
-/* ---- passes over memory (net/, kernels/copy.h, elementwise.h, pool.h, ...) ---- */
+/* ---- passes over memory (ops/, kernels/copy.h, elementwise.h, pool.h, ...) ---- */
 
 enum {
     FO_ACTIVATION_MACS = 8,        /* multiply-adds an activation takes as long as, for the number of threads */

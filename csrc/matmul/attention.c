@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "../dispatch/estimate.h"
-#include "packing.h"
 #include "../machine/tune.h"
 #include "attention_job.h"
+#include "packing.h"
 
 static float *take(float **from, ptrdiff_t floats) {
     float *part = *from;
@@ -286,7 +286,7 @@ static void merge_blocks(void *context, ptrdiff_t product, int thread) {
     const attention_place p = place_of(j, product);
     const ptrdiff_t blocks = div_up(keys_seen(j, p.diagonal, j->rows - 1), j->keys),
                     first = first_block(j, p.diagonal, 0) / j->keys;
-    const bool none = first >= blocks; /* it sees no key, or its window is behind them */
+    const bool none = first >= blocks; /* it sees no key, or its window begins after them */
     const fo_attended to = partial_of(j, product, none ? 0 : first);
     attention_scratch x;
     share_scratch(j, j->scratch + thread * j->each, &x);

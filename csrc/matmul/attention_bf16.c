@@ -2,7 +2,7 @@
  *
  *   keys     panels of keys       rounded row by row, then transposed by groups of two elements
  *   values   panels of elements   two keys' rows, rounded, one element of each in turn
- *   weights  rows                 rounded, zeros behind the keys that a row sees
+ *   weights  rows                 rounded, zeros after the keys that a row sees
  *
  * Tiles add in an order of their own, a vector of groups of two keys at a time; keys are padded to whole ones, so that
  * a row's bits do not depend on how many keys others see. */

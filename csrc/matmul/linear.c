@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "../ops/axes.h"
 #include "../ops/ranges.h"
 #include "packing.h"
-#include "../ops/axes.h"
 #include "product.h"
 
 /* ---- plans ------------------------------------------------------------------------------------------------------- */
@@ -42,8 +42,8 @@ fo_linear *fo_linear_create_blockwise(ptrdiff_t n, ptrdiff_t k, fo_dtype a, cons
     return plan ? checked(plan, fo_product_make_blocks(plan, a, n, k, w, bias, &act)) : NULL;
 }
 
-fo_linear *fo_linear_lend(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias,
-                          fo_activation act) {
+fo_linear *fo_linear_borrow(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias,
+                            fo_activation act) {
     if (!k || (fo_is_dots(n, k) && wk != 1))
         return fo_linear_create(n, k, FO_F32, &(fo_weights){w, FO_F32}, wn, wk, bias, act);
     fo_linear *plan = fo_alloc(sizeof *plan);
@@ -63,7 +63,11 @@ const char *fo_linear_isa(const fo_linear *plan) {
 ptrdiff_t fo_linear_bytes(const fo_linear *plan) { return fo_product_bytes(plan); }
 
 void fo_linear_weights(const fo_linear *plan, float *w) {
-    for (ptrdiff_t j = 0; j < plan->n; j++) fo_product_column(plan, j, w + j * plan->k);
+    const ptrdiff_t n = plan->n, k = plan->k, nr = plan->kernel->nr;
+    const bool panels = plan->kept == FO_PACKED && plan->kernel->product.b == FO_F32;
+    for (ptrdiff_t j = 0; panels && k && j < n; j += nr)
+        plan->kn->transpose(k, min_(nr, n - j), (const float *)plan->w + j * k, nr, w + j * k, k);
+    for (ptrdiff_t j = 0; !panels && j < n; j++) fo_product_column(plan, j, w + j * k);
 }
 
 bool fo_has_bf16(void) { return fo_product_of(fo_active(), FO_BF16, FO_BF16)->reads == FO_BF16; }
@@ -146,13 +150,13 @@ static fo_make_row *maker_of(const fo_linear *plan, fo_dtype x) {
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
-/* Runs a plan of its own that packs borrowed weights, for many rows. */
-static fo_status run_packed(const fo_linear *lent, fo_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
+/* Packs borrowed weights first, for many rows. */
+static fo_status run_packed(const fo_linear *plan, fo_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
                             const void *residual, ptrdiff_t ldr, void *y, ptrdiff_t ldy) {
-    const fo_weights w = {lent->lent, FO_F32};
-    fo_linear *plan = fo_linear_create(lent->n, lent->k, FO_F32, &w, lent->wn, lent->wk, lent->bias, lent->act);
-    const fo_status status = plan ? fo_linear_run(plan, types, m, x, ldx, residual, ldr, y, ldy) : FO_NO_MEMORY;
-    fo_linear_free(plan);
+    const fo_weights w = {plan->borrowed, FO_F32};
+    fo_linear *packed = fo_linear_create(plan->n, plan->k, FO_F32, &w, plan->wn, plan->wk, plan->bias, plan->act);
+    const fo_status status = packed ? fo_linear_run(packed, types, m, x, ldx, residual, ldr, y, ldy) : FO_NO_MEMORY;
+    fo_linear_free(packed);
     return status;
 }
 

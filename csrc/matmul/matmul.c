@@ -1,8 +1,8 @@
 /* Products of matrices that both change from call to call. Few rows read B where it is; else each B is packed into
  * scratch, then blocks of rows are tasks. */
 #include "../dispatch/estimate.h"
-#include "packing.h"
 #include "../ops/axes.h"
+#include "packing.h"
 
 enum {
     ROWS = 96, /* of a block: enough to pay for its panel of B coming into the first-level cache */

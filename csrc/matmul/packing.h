@@ -49,7 +49,7 @@ static inline void fo_gemm_columns(const fo_kernels *kn, fo_gemm_args *g, const 
 void fo_pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn,
                    float *panel);
 
-/* A copy of n floats in plan memory, with zeros behind them, for a panel's vectors are read from any of them on; NULL
+/* A copy of n floats in plan memory, followed by zeros, for a panel's vectors are read from any of them on; NULL
  * where p is NULL (sets *failed where memory is short). */
 float *fo_copy(const float *p, ptrdiff_t n, bool *failed);
 

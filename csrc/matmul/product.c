@@ -13,16 +13,16 @@
 #include <string.h>
 
 #include "../dispatch/estimate.h"
-#include "packing.h"
-#include "../ops/axes.h"
-#include "product.h"
 #include "../machine/machine.h"
+#include "../ops/axes.h"
+#include "packing.h"
+#include "product.h"
 
 typedef struct {
     const fo_product_call *call;
     fo_gemm_args g; /* the whole */
     fo_rescale rescale;
-    ptrdiff_t rows, columns, down, across; /* of a block; blocks below and beside one another */
+    ptrdiff_t rows, columns, down, across; /* of a block; blocks down and across */
     ptrdiff_t piece;                       /* steps at a time */
     ptrdiff_t row_bytes;                   /* of a row that is made, and from one to the next */
     bool makes, unpacks, lone, converts;   /* rows; panels; lone: a row by borrowed weights; results */
@@ -131,7 +131,7 @@ static void multiply_unpacking(const product_job *job, const fo_gemm_args *block
     for (ptrdiff_t j = 0, nr = plan->kn->nr; j < block->n; j += nr) {
         fo_gemm_args g = columns_of(block, j, min_(nr, block->n - j));
         if (plan->kept == FO_BORROWED)
-            fo_pack_panel(plan->kn, g.n, g.k, plan->lent + g.column * plan->wn, plan->wk, plan->wn, panel);
+            fo_pack_panel(plan->kn, g.n, g.k, plan->borrowed + g.column * plan->wn, plan->wk, plan->wn, panel);
         else
             plan->kn->unpack(g.bits, g.k, g.column, panel);
         g.b = panel;
@@ -144,7 +144,7 @@ static void multiply_unpacking(const product_job *job, const fo_gemm_args *block
 static void multiply_lone_row(const product_job *job, const fo_gemm_args *block, float *sums) {
     const fo_linear *plan = job->call->plan;
     const ptrdiff_t vl = job->widest->vl, vectors = block->n / vl, rest = block->n % vl;
-    fo_gemv_args v = {vectors,  vl,   block->k, plan->lent + block->column * plan->wn, plan->wn, vl * plan->wn,
+    fo_gemv_args v = {vectors,  vl,   block->k, plan->borrowed + block->column * plan->wn, plan->wn, vl * plan->wn,
                       block->a, sums, sums};
     for (ptrdiff_t j = 0; j < block->n + (rest ? vl - rest : 0); j++)
         sums[j] = block->ep.bias && j < block->n ? block->ep.bias[j] : 0;
@@ -331,9 +331,9 @@ static void read_weights(product_job *job) {
     if (plan->kept == FO_IN_BLOCKS && plan->kernel->reads == FO_F32 && g->m > FO_BLOCKWISE_ROWS) {
         g->form = FO_ROWS, g->ldb = nr, job->unpacks = true;
     } else if (plan->kept == FO_BORROWED && fo_is_dots(plan->n, plan->k)) {
-        fo_gemm_columns(plan->kn, g, plan->lent, plan->wn);
+        fo_gemm_columns(plan->kn, g, plan->borrowed, plan->wn);
     } else if (plan->kept == FO_BORROWED && plan->wn == 1 && g->m <= plan->kn->mr) {
-        g->form = FO_B_PACKING, g->b = plan->lent, g->ldb = plan->wk, g->panel = nr;
+        g->form = FO_B_PACKING, g->b = plan->borrowed, g->ldb = plan->wk, g->panel = nr;
     } else if (plan->kept == FO_BORROWED) {
         g->form = FO_ROWS, g->b = NULL, g->ldb = nr, g->panel = 0;
         job->lone = plan->wk == 1 && g->m == 1 && g->k <= FO_CHAIN_STEPS, job->unpacks = !job->lone;

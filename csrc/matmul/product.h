@@ -42,7 +42,7 @@ struct fo_linear {
     fo_kept_as kept;
     void *w;
     fo_blockwise blocks;
-    const float *lent; /* w (n, k) at distances of wn and wk */
+    const float *borrowed; /* w (n, k) at distances of wn and wk */
     ptrdiff_t wn, wk;
     float *bias, *slopes;
     fo_activation act;

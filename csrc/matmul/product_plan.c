@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "../ops/ranges.h"
 #include "../dispatch/estimate.h"
+#include "../ops/ranges.h"
 #include "packing.h"
 #include "product.h"
 
@@ -274,7 +274,8 @@ bool fo_product_make_blocks(fo_linear *plan, fo_dtype a, ptrdiff_t n, ptrdiff_t 
 
 bool fo_product_borrow(fo_linear *plan, ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk,
                        const float *bias, const fo_activation *act) {
-    *plan = (fo_linear){.groups = 1, .n = n, .k = k, .steps = k, .kept = FO_BORROWED, .lent = w, .wn = wn, .wk = wk};
+    *plan = (fo_linear){.groups = 1, .n = n, .k = k, .steps = k, .kept = FO_BORROWED, .borrowed = w};
+    plan->wn = wn, plan->wk = wk;
     choose_kernel(plan, FO_F32, FO_F32);
     plan->bytes = n * k * fo_size(FO_F32);
     return make_channels(plan, bias, act);

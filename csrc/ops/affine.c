@@ -1,6 +1,6 @@
 /* Passes over memory, cut into blocks of rows; a single long row into ranges of columns. */
-#include "../runtime/parallel.h"
 #include "../dispatch/estimate.h"
+#include "../runtime/parallel.h"
 
 typedef struct {
     fo_pointwise_args a;

@@ -4,8 +4,8 @@
  */
 #include <string.h>
 
-#include "../runtime/parallel.h"
 #include "../dispatch/estimate.h"
+#include "../runtime/parallel.h"
 #include "axes.h"
 
 static void append_head(void *context, ptrdiff_t task, int thread) {

@@ -2,8 +2,8 @@
  * here and the other there through the transposition in registers, and what is left element by element. */
 #include <string.h>
 
-#include "../runtime/parallel.h"
 #include "../dispatch/estimate.h"
+#include "../runtime/parallel.h"
 #include "axes.h"
 
 enum { TILE = FO_PAGE_FLOATS / 8 };

@@ -1,7 +1,7 @@
 /* Sums of what is before each element of fibres, added in the order of the elements. Where fibres are neighbours, rows
  * of them are added to rows, which the compiler makes vectors of. */
-#include "../runtime/parallel.h"
 #include "../dispatch/estimate.h"
+#include "../runtime/parallel.h"
 #include "axes.h"
 
 typedef struct {

@@ -1,6 +1,6 @@
 /* Element-wise functions: the last two axes are the kernel's rows and columns, the others and blocks of rows tasks. */
-#include "../runtime/parallel.h"
 #include "../dispatch/estimate.h"
+#include "../runtime/parallel.h"
 #include "axes.h"
 
 typedef struct rows_job rows_job;

@@ -8,9 +8,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "../dispatch/estimate.h"
 #include "../runtime/arena.h"
 #include "../runtime/parallel.h"
-#include "../dispatch/estimate.h"
 #include "heap.h"
 
 typedef struct {

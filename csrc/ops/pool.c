@@ -1,9 +1,9 @@
 /* Pooling: where channels are neighbours a task is an output row of an image, else rows of a plane. */
 #include <math.h>
 
+#include "../dispatch/estimate.h"
 #include "../runtime/arena.h"
 #include "../runtime/parallel.h"
-#include "../dispatch/estimate.h"
 
 typedef struct {
     const fo_pool_args *a;

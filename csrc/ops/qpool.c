@@ -2,10 +2,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "ranges.h"
 #include "../runtime/arena.h"
 #include "../runtime/parallel.h"
 #include "axes.h"
+#include "ranges.h"
 
 static uint8_t flip_of(fo_dtype type) { return type == FO_S8 ? 0x80 : 0; }
 static int32_t zero_of(fo_dtype type, fo_quantization q) { return q.zero_point + (type == FO_S8 ? 128 : 0); }

@@ -2,9 +2,9 @@
 #include <float.h>
 #include <math.h>
 
-#include "ranges.h"
 #include "../runtime/arena.h"
 #include "../runtime/parallel.h"
+#include "ranges.h"
 
 typedef struct {
     const fo_kernels *kn;

@@ -1,6 +1,6 @@
 /* Reductions, softmax and norms: the kept axes are cut into tasks, the last of them into ranges of fibres. */
-#include "../runtime/parallel.h"
 #include "../dispatch/estimate.h"
+#include "../runtime/parallel.h"
 #include "axes.h"
 
 typedef struct fibre_job fibre_job;

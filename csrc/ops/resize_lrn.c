@@ -1,7 +1,7 @@
 /* Resizing and local response normalisation: a task is an output row of an image, or rows of a plane. */
+#include "../dispatch/estimate.h"
 #include "../runtime/arena.h"
 #include "../runtime/parallel.h"
-#include "../dispatch/estimate.h"
 
 typedef struct {
     const fo_kernels *kn;

@@ -1,9 +1,9 @@
 /* RoiAlign: each bin of a box is one sum of pixels, whose weights are those of all points in it along either axis. */
 #include <math.h>
 
-#include "../runtime/parallel.h"
 #include "../dispatch/estimate.h"
 #include "../runtime/arena.h"
+#include "../runtime/parallel.h"
 
 /* The pixels that a bin reads along one axis. */
 typedef struct {

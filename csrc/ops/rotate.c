@@ -1,8 +1,8 @@
 /* Pairs of elements turned by angles: rotary positions. A row is d elements, of which the first 2 half are pairs,
  * `half` apart or neighbours; the compiler makes vectors of the loops.
  */
-#include "../runtime/parallel.h"
 #include "../dispatch/estimate.h"
+#include "../runtime/parallel.h"
 #include "axes.h"
 
 typedef struct {

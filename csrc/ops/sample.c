@@ -1,6 +1,6 @@
 /* Rows at computed positions, and images between their pixels: cut into ranges of points. */
-#include "../runtime/parallel.h"
 #include "../dispatch/estimate.h"
+#include "../runtime/parallel.h"
 
 typedef struct {
     const fo_sample_args *a;

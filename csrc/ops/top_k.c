@@ -1,8 +1,8 @@
 /* The k largest or least elements of fibres, in order. A heap keeps the best so far, the worst of them at its root: of
  * n elements in any order few are better than that, and the others cost a comparison each. Kept are their keys. */
+#include "../dispatch/estimate.h"
 #include "../runtime/arena.h"
 #include "../runtime/parallel.h"
-#include "../dispatch/estimate.h"
 #include "axes.h"
 #include "heap.h"
 

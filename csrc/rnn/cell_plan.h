@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-#include "../runtime/arena.h"
-#include "../runtime/parallel.h"
-#include "../matmul/product.h"
 #include "../machine/machine.h"
 #include "../machine/tune.h"
+#include "../matmul/product.h"
+#include "../runtime/arena.h"
+#include "../runtime/parallel.h"
 
 typedef struct {
     fo_stage_kind kind;

@@ -1,7 +1,6 @@
 /* A step of a cell: one or two stages, and the projection, each member of a team its units. */
 #include "../matmul/packing.h"
 #include "cell_step.h"
-
 #include "lent_cell.h"
 #include "rounded_cell.h"
 

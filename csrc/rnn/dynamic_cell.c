@@ -5,9 +5,8 @@
  *
  * Products are those of matmul/product.h, their columns gates of blocks of units (kernels/rnn.h).
  */
-#include "dynamic_cell.h"
-
 #include "cell_step.h"
+#include "dynamic_cell.h"
 
 /* Rows of weights, gate by gate, and what goes with them as columns of a product; n counts those of padding. */
 typedef struct {

@@ -2,9 +2,9 @@
  * nothing; a larger block goes back to the system with the call that needed it. A call inside another (a layer of a
  * block of layers) finds that one's block taken and has another, which is kept too; deeper ones allocate. */
 #define _GNU_SOURCE
-#include "arena.h"
 #include "../include/fusedops/fusedops.h"
 #include "../machine/tune.h"
+#include "arena.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -22,7 +22,7 @@ MAX_AXES: int = 8  # before the heads
 
 
 def attended(q, k, v, mask, causal, diagonal, scale, out, bfloat16=False):
-    """Attention of operands that are not checked yet; the query i sees the keys 0 .. diagonal + i where it is causal."""
+    """Checks the operands and computes attention; where it is causal, the query i sees the keys 0 .. diagonal + i."""
     q, k, v, mask, scale, one = operands(q, k, v, mask, scale)
     if out is not None:
         _core.checked_out(out, (*q.shape[one:-1], v.shape[-1]))

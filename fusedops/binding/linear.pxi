@@ -32,7 +32,7 @@ cdef class LinearPlan:
         make_once(self, self.plan != NULL)
         if lend and ready(w):
             self._lent = w
-            self._keep(fo_linear_lend(n, k, data(w), wn, wk, data(bias), act), n, k)
+            self._keep(fo_linear_borrow(n, k, data(w), wn, wk, data(bias), act), n, k)
         else:
             with nogil:
                 plan = fo_linear_create(n, k, FO_BF16 if bfloat16 else FO_F32, &weights, wn, wk, data(bias), act)

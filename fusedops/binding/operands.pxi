@@ -13,7 +13,8 @@ cpdef ndarray as_array(object x, str name):
     if isinstance(x, np.ndarray):
         return np.asarray(x)
     kind = type(x).__name__
-    if hasattr(x, "__dask_graph__"):
+    # xarray's arrays have the method too; it gives None where they hold NumPy's
+    if hasattr(x, "__dask_graph__") and x.__dask_graph__() is not None:
         raise TypeError(f"{name} is a Dask array, and the call would compute all of it into this memory: write "
                         f"{name}.map_blocks(f, dtype=np.float32), where f is this function of a block, layer or model; "
                         f"where it changes shapes, with chunks= those of the result and drop_axis= the axes that it "

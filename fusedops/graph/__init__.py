@@ -86,7 +86,7 @@ def load_onnx(
     fuse : bool
         Let one kernel do the work of several nodes: bias, residual and activation are applied where a result is made.
     disabled_passes : tuple of str
-        Names of passes to leave out, such as ``("epilogue", "blocks")``, so that the gain of each can be measured alone.
+        Names of passes to leave out, such as ``("epilogue", "blocks")``. The gain of each can so be measured alone.
     precision : "float32" or "bfloat16", optional
         With bfloat16, convolutions, products, recurrent layers and attention round their operands to it where that is
         predicted to be faster on the processor at hand, layer by layer, and sum in float32; values between two such

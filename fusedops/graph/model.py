@@ -521,8 +521,8 @@ class Model:
         -------
         Model
             ``explain().quantized`` has each layer with its error, its gain as predicted and as measured, or why it
-            stayed float32, and how far the outputs moved on the samples. Without a layer that gains it is the network in float32. With
-            `weights` a layer's error is that of its weights: signal to noise in decibels.
+            stayed float32, and how far the outputs moved on the samples. Without a layer that gains it is the network
+            in float32. With `weights` a layer's error is that of its weights: signal to noise in decibels.
 
         Raises
         ------

@@ -106,7 +106,8 @@ def test_types_and_unnamed_sizes():
 
 
 def test_sequences_have_types():
-    text = '<ir_version: 8, opset_import: ["" : 17]> net (seq(float16[n]) x) => (float16[m] y) { y = ConcatFromSequence<axis=0>(x) }'
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    net (seq(float16[n]) x) => (float16[m] y) { y = ConcatFromSequence<axis=0>(x) }"""
     for net in forms(fo.load_onnx(parse_model(text))):
         assert (net.inputs[0].file_type, net.outputs[0].file_type) == ("sequence(float16)", "float16")
 

@@ -4,10 +4,11 @@
     python tests/golden/make.py --write     writes the tables anew; columns of sets that this machine lacks stay
     python tests/golden/make.py --ran       the kernel variants that the cases run, by name
 
-The kernel variants need a build with FUSEDOPS_TRACE=1. A column of bits is an instruction set, with the caches of MACHINE
-below, for the choice of an algorithm depends on them; one of decisions is a machine (tests/support/machines.py), or the
-set of one that is not among them. A cell that is empty is not compared: the set does not multiply as the case says, or
-no machine that has both has written it yet. FUSEDOPS_EMULATE_AVX512=1 (setup.py) fills AVX-512's.
+The kernel variants need a build with FUSEDOPS_TRACE=1. A column of bits is an instruction set, with the caches of
+MACHINE below, for the choice of an algorithm depends on them; one of decisions is a machine
+(tests/support/machines.py), or the set of one that is not among them. A cell that is empty is not compared: the set
+does not multiply as the case says, or no machine that has both has written it yet. FUSEDOPS_EMULATE_AVX512=1
+(setup.py) fills AVX-512's.
 """
 
 import argparse

@@ -262,7 +262,8 @@ def test_out_of_another_form(two, given, out, error, text):
 
 def test_out_of_integers_and_without_axes(draw):
     net = network(
-        "(float[n, m] x) => (int64[n] i, float s) { i = ArgMax<axis = 1, keepdims = 0>(x) s = ReduceSum<keepdims = 0>(x) }"
+        "(float[n, m] x) => (int64[n] i, float s)"
+        " { i = ArgMax<axis = 1, keepdims = 0>(x) s = ReduceSum<keepdims = 0>(x) }"
     )
     x, i, s = draw(4, 6), np.empty(4, np.int64), np.empty((), np.float32)
     found = net(x, out=(i, s))

@@ -66,7 +66,8 @@ def test_wrong_outputs(net, outputs, words):
 
 def test_weights_are_packed_once(rng=np.random.default_rng(0)):
     text = """<ir_version: 8, opset_import: ["" : 17]>
-    net (float[n, 64] x, float[64, 64] w) => (float[n, 64] y, float[n, 64] z) { h = MatMul(x, w)  y = Relu(h)  z = Neg(h) }"""
+    net (float[n, 64] x, float[64, 64] w) => (float[n, 64] y, float[n, 64] z)
+    { h = MatMul(x, w)  y = Relu(h)  z = Neg(h) }"""
     proto = parse_model(text)
     from onnx import numpy_helper
 

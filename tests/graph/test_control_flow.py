@@ -461,7 +461,8 @@ def test_scan_over_numbers():
 
 
 UNCHANGED = """
-net (float[1, 4] x, float[4, 4] u, int64 n) => (float[1, 4] y, float[4, 4] w_last, float[4, 4] u_last, float[k, 1, 4] rows)
+net (float[1, 4] x, float[4, 4] u, int64 n)
+=> (float[1, 4] y, float[4, 4] w_last, float[4, 4] u_last, float[k, 1, 4] rows)
     <float[4, 4] w = {1, 0, 0, 2, 0, 1, 0, 0, 0, 0, 1, 0, 3, 0, 0, 1}> {
     a, w_out, u_last, rows = Loop (n, , x, w, u) <body = b
         (int64 i, bool c, float[1, 4] h, float[4, 4] w_in, float[4, 4] u_in)
@@ -507,8 +508,8 @@ net (float[1, 4] x) => (float[1, 4] y, float[k, 1, 4] rows, float[1, 4] z)
 
 @pytest.mark.parametrize("trips, flag, count, go, once", [
     ("one", "", 5, "Identity(c)", True), ("one", "t", 5, "Identity(c)", True), ("", "t", 1, "Less(next_at, n)", True),
-    ("n", "t", 9, "Less(next_at, one)", True), ("", "t", 2, "Less(next_at, n)", False), ("n", "t", 2, "Identity(c)", False),
-    ("zero", "", 1, "Identity(c)", False),
+    ("n", "t", 9, "Less(next_at, one)", True), ("", "t", 2, "Less(next_at, n)", False),
+    ("n", "t", 2, "Identity(c)", False), ("zero", "", 1, "Identity(c)", False),
 ])  # fmt: skip
 def test_a_loop_of_one_round(trips, flag, count, go, once, tmp_path):
     """A body that runs once, whatever a call gives, takes the place of its loop."""

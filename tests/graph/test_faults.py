@@ -1,5 +1,5 @@
-"""Whose fault an error is: what a network lacks is a ValueError that names the node, and a fault of this library shows as
-it is, and makes no network damaged or slow."""
+"""Whose fault an error is: what a network lacks is a ValueError that names the node, and a fault of this library shows
+as it is, and makes no network damaged or slow."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""ONNX's own Attention: every form is one step of the kernel, and what the kernel does not compute is right all the same;
-and other operators that have a record instead of the function that ONNX defines them by."""
+"""ONNX's own Attention: every form is one step of the kernel, and what the kernel does not compute is right all the
+same; and other operators that have a record instead of the function that ONNX defines them by."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""The build compiles what has changed and nothing else, and says what it lacks: setup.py, with a compiler that notes its
-calls and copies."""
+"""The build compiles what has changed and nothing else, and says what it lacks: setup.py, with a compiler that notes
+its calls and copies."""
 
 import os
 import shutil
@@ -28,7 +28,8 @@ if "-MF" in arguments:  # the headers that a source includes itself
     found = re.findall('#include "(.*)"', source.read_text(errors="replace"))
     headers = [str(source.parent / name) for name in found if (source.parent / name).exists()]
     made.write_text("".join(Path(name).read_text(errors="replace") for name in [source, *headers]))
-    Path(arguments[arguments.index("-MF") + 1]).write_text(f"{{made}}: " + " \\\\\\n ".join([str(source), "/usr/include/x.h", *headers]))
+    needed = " \\\\\\n ".join([str(source), "/usr/include/x.h", *headers])
+    Path(arguments[arguments.index("-MF") + 1]).write_text(f"{{made}}: {{needed}}")
 """
 
 

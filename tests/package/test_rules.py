@@ -28,8 +28,8 @@ RULES = {
     "headers_in_the_binding": (r"cdef extern from (?!\"(fusedops/fusedops|program/fusedops_test)\.h\")", "nowhere"),
     "dead_code": (r"^\s*#\s*if 0", "nowhere"),
 }
-# The rooms of C, lowest first: a file includes those of its own room and of lower ones. Rooms of one row do not know one
-# another.
+# The rooms of C, lowest first: a file includes those of its own room and of lower ones. Rooms of one row do not know
+# one another.
 ROOMS = (
     ("include",),
     ("machine",),
@@ -75,6 +75,18 @@ def test_public_headers_are_complete(header):
         pytest.skip("no compiler")
     command = [compiler, "-std=gnu11", "-fsyntax-only", "-Werror", "-x", "c", "-"]
     subprocess.run(command, input=f'#include "{header}"\n', text=True, check=True)
+
+
+def test_lines_have_up_to_120_columns():
+    """Of C and Cython; ruff looks at Python's."""
+    long = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in SOURCES
+        if path.suffix != ".py" and path.name != "_steps.pxi"
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > 120
+    ]
+    assert not long
 
 
 def _refusing_functions():

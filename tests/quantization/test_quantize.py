@@ -625,7 +625,8 @@ def test_the_command_writes_a_network(files, cheap, capsys):
     shown = capsys.readouterr().out
     assert shown.startswith("2 of 3 layers in int8") and "kept, as was asked" in shown and "dB" in shown
     assert re.search(
-        r"^float32 .*\nint8 .*\n(?:.*\n)?int8: \d+\.\d\d times as fast as float32, by the (?:median|min) column; predicted were \d",
+        r"^float32 .*\nint8 .*\n(?:.*\n)?int8: \d+\.\d\d times as fast as float32, "
+        r"by the (?:median|min) column; predicted were \d",
         shown,
         re.MULTILINE,
     )

@@ -37,7 +37,7 @@ def named():
 
 
 def become():
-    """Makes this process the machine that FUSEDOPS_MACHINE names; the library reads its description when it is loaded."""
+    """Makes this process the machine that FUSEDOPS_MACHINE names; the library reads it when it is loaded."""
     if NAME and "=" not in NAME and not named():
         raise SystemExit(f"FUSEDOPS_MACHINE={NAME}: no such machine; there are {', '.join(MACHINES)}")
     if named():

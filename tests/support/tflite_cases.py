@@ -49,8 +49,8 @@ def _shaped(name, kind, wanted, shape, *others, options=None, out=None, dtype=F,
         found = wanted(a)
         return found if isinstance(found, list) else [found]
 
-    return Case(name, kind, [x, *(o if o is None or isinstance(o, Tensor) else constant(o) for o in others)], ys, results,
-                options, custom)  # fmt: skip
+    inputs = [x, *(o if o is None or isinstance(o, Tensor) else constant(o) for o in others)]
+    return Case(name, kind, inputs, ys, results, options, custom)
 
 
 def _gelu(x):
@@ -335,15 +335,16 @@ CASES = [
     _slices("strided_slice_ellipsis", (4, 6, 5), [0, 1], [0, 4], [1, 1], lambda x: x[..., 1:4], EllipsisMask=1),
     _slices("strided_slice_new_axis", (4, 5), [0, 0, 1], [0, 0, 3], [1, 1, 1], lambda x: x[:, None, 1:3],
             NewAxisMask=2, BeginMask=1, EndMask=1),
-    Case("split", "SPLIT", [constant(np.array(2, INT)), Tensor((2, 3, 6))], [Tensor((2, 3, 2)) for _ in range(3)], _split,
-         ("SplitOptions", dict(NumSplits=3))),
+    Case("split", "SPLIT", [constant(np.array(2, INT)), Tensor((2, 3, 6))], [Tensor((2, 3, 2)) for _ in range(3)],
+         _split, ("SplitOptions", dict(NumSplits=3))),
     _shaped("split_v", "SPLIT_V", lambda x: [x[:2], x[2:]], (5, 3), np.array([2, -1], INT), np.array(0, INT),
             options=("SplitVOptions", dict(NumSplits=2))),
     Case("concatenation", "CONCATENATION", [Tensor((2, 3, 4)), Tensor((2, 1, 4))], [Tensor((2, 4, 4))],
          lambda a, b: [np.concatenate([a, b], 1)], ("ConcatenationOptions", dict(Axis=-2))),
     Case("pack", "PACK", [Tensor((2, 3)), Tensor((2, 3))], [Tensor((2, 2, 3))], lambda a, b: [np.stack([a, b], 1)],
          ("PackOptions", dict(Axis=1, ValuesCount=2))),
-    _shaped("unpack", "UNPACK", lambda x: [x[:, 0], x[:, 1]], (3, 2, 4), options=("UnpackOptions", dict(Axis=1, Num=2))),
+    _shaped("unpack", "UNPACK", lambda x: [x[:, 0], x[:, 1]], (3, 2, 4),
+            options=("UnpackOptions", dict(Axis=1, Num=2))),
     _shaped("pad", "PAD", lambda x: np.pad(x, _MIRROR), _IMAGE, _MIRROR),
     _shaped("pad_v2", "PADV2", lambda x: np.pad(x, ((1, 0), (0, 2)), constant_values=3), (2, 3),
             np.array([[1, 0], [0, 2]], INT), np.array(3, F)),
@@ -359,7 +360,8 @@ CASES = [
     _gather("gather_batch", (2, 4, 3), [[2, 0], [1, 3]], 1, 1),
     _gather("gather_batch_axis", (2, 3, 4), [[2, 0], [1, 3]], 2, 1),
     _shaped("gather_nd", "GATHER_ND", lambda x: x[[1, 0], [2, 1]], (2, 3, 4), np.array([[1, 2], [0, 1]], INT)),
-    Case("scatter_nd", "SCATTER_ND", [constant(np.array([[1], [3]], INT)), Tensor((2, 3)), constant(np.array([4, 3], INT))],
+    Case("scatter_nd", "SCATTER_ND",
+         [constant(np.array([[1], [3]], INT)), Tensor((2, 3)), constant(np.array([4, 3], INT))],
          [Tensor((4, 3))], lambda x: [np.stack([0 * x[0], x[0], 0 * x[0], x[1]])]),
     Case("one_hot", "ONE_HOT", [Tensor((3,), INT), *map(constant, (np.array(4, INT), np.array(3, F), np.array(-1, F)))],
          [Tensor((3, 4))], lambda i: [_one_hot(i)], ("OneHotOptions", dict(Axis=-1))),

@@ -9,9 +9,8 @@
  * channel are copied with each channel as often, some channels and rows at a time, and are those of one output each.
  */
 #include "../../dispatch/estimate.h"
-#include "depthwise.h"
-
 #include "../../machine/tune.h"
+#include "depthwise.h"
 
 /* How planes become pixels: how many channels and output rows at a time; 0: they do not. */
 typedef struct {

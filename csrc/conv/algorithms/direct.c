@@ -11,7 +11,7 @@
  * its own walk over them.
  */
 #include "../../dispatch/estimate.h"
-#include "direct.h"
+#include "direct_parts.h"
 
 #include <string.h>
 

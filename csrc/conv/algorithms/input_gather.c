@@ -4,7 +4,7 @@
  *     by pixels    [ zeros | pixel 0: c0 c1 .. | pixel 1: .. | zeros ]
  *     by channels  c0: [ columns of phase 0 of the stride | of phase 1 .. ], c1: ..
  */
-#include "direct.h"
+#include "direct_parts.h"
 
 #include <string.h>
 

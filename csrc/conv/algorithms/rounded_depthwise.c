@@ -5,19 +5,17 @@
 #include "../algorithm.h"
 #include "../qimage.h"
 
-fo_conv2d *fo_rounded_plan(const fo_conv2d_shape *shape, const uint16_t *w, const float *bias) {
+fo_conv2d *fo_rounded_plan(const fo_conv2d_shape *shape) {
     fo_conv2d *plan = fo_plan_new(shape, FO_BF16);
-    const ptrdiff_t floats = plan ? shape->oc * plan->k : 0;
-    float *wide = plan ? fo_alloc((size_t)max_(floats, 1) * sizeof *wide) : NULL;
-    if (wide) {
-        plan->kn->widen(floats, FO_BF16, w, wide);
-        plan->s.act.slopes = NULL; /* the caller's */
-        plan->wide = fo_conv2d_create(shape, FO_F32, &(fo_weights){wide, FO_F32}, NULL, bias);
-    }
-    fo_free(wide);
-    if (plan && plan->wide) return plan;
-    fo_plan_free(plan);
-    return NULL;
+    if (plan) plan->s.act.slopes = NULL; /* the caller's */
+    return plan;
+}
+
+float *fo_widened_weights(const fo_conv2d *plan, const uint16_t *w) {
+    const ptrdiff_t floats = plan->s.oc * plan->k;
+    float *wide = fo_alloc((size_t)max_(floats, 1) * sizeof *wide);
+    if (wide) plan->kn->widen(floats, FO_BF16, w, wide);
+    return wide;
 }
 
 /* What a run needs in scratch: of an image in bfloat16, of one in float32; 0 bytes: nothing. */
@@ -36,8 +34,7 @@ static rounded_image room_of(fo_qextent e, const fo_image *image, fo_dtype type,
                            needed ? fo_qroom(e, FO_F32) : 0};
 }
 
-/* What the call in float32 is prepared for. */
-static fo_layout inner_layout(const fo_conv2d *plan, const fo_layout *l) {
+fo_layout fo_rounded_inner(const fo_conv2d *plan, const fo_layout *l) {
     const bool planes = l->types.x == FO_F32 && l->types.y == FO_F32 && l->y.sw == 1 && l->y.sc != 1;
     fo_layout inner = *l;
     inner.types = (fo_types){0};
@@ -53,17 +50,16 @@ bool fo_rounded_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
 }
 
 fo_status fo_rounded_prepare(fo_prepared_conv2d *call) {
-    const fo_layout *l = &call->layout, inner = inner_layout(call->plan, l);
+    const fo_layout *l = &call->layout, *inner = &call->inner[0]->layout;
     const fo_conv2d_size *z = &l->z;
     const fo_conv2d_shape *s = &call->plan->s;
     const fo_qextent in = {z->n, s->ic, z->ih, z->iw}, out = {z->n, s->oc, z->oh, z->ow};
     const fo_types types = l->types;
     rounded_state *state = fo_call_prepare(call, sizeof *state, 0);
-    call->inner[0] = fo_inner_call(call->plan->wide, &inner, call->team);
-    if (!state || !call->inner[0]) return FO_NO_MEMORY;
-    *state = (rounded_state){room_of(in, &inner.x, types.x, true),
-                             room_of(out, &inner.r, types.residual, types.residual == FO_BF16),
-                             room_of(out, &inner.y, types.y, types.y == FO_BF16)};
+    if (!state) return FO_NO_MEMORY;
+    *state = (rounded_state){room_of(in, &inner->x, types.x, true),
+                             room_of(out, &inner->r, types.residual, types.residual == FO_BF16),
+                             room_of(out, &inner->y, types.y, types.y == FO_BF16)};
     call->kernel = call->inner[0]->kernel, call->work = call->inner[0]->work, call->threads = call->inner[0]->threads;
     call->scratch = state->x.narrow + state->x.wide + state->r.narrow + state->r.wide + state->y.narrow +
                     state->y.wide + call->inner[0]->scratch;
@@ -95,7 +91,7 @@ static bool has_order_of(const fo_image *x, const fo_image *y, fo_qextent e) {
            (e.w == 1 || x->sw == y->sw);
 }
 
-/* An image of floats or bfloat16 in any order, rounded, as floats at `room` behind its room in bfloat16. */
+/* An image of floats or bfloat16 in any order, rounded, as floats at `room`, after its room in bfloat16. */
 static fo_status widen_image(const rounded_image *i, fo_dtype type, const fo_image *from, char *room, fo_image *wide) {
     const fo_qextent e = i->e;
     const void *dense = from->data;

@@ -1,9 +1,9 @@
 /* 1x1 convolutions by one step of Strassen's algorithm: the walk over pairs of blocks. Formula:
  * kernels/strassen_sums.h.
  *
- * The product is that of conv/algorithms/direct.c, C = A B: pixels are rows of A for NHWC, columns of B for NCHW, and the
- * channels of the image the reduction, halved. A block of rows is paired with the block below it, a block of columns
- * with its neighbour:
+ * The product is that of direct.c, C = A B: pixels are rows of A for NHWC, columns of B for NCHW, and the channels of
+ * the image the reduction, halved. A block of rows is paired with the block below it, a block of columns with its
+ * neighbor:
  *
  *             reduction              pair   pair  rest
  *           +-----+-----+           +--+--+--+--+-+
@@ -19,11 +19,10 @@
  * depend neither on the batch nor on threads. Images of other strides go by way of a copy.
  */
 #include "../../dispatch/estimate.h"
-#include "strassen.h"
-
 #include "../../machine/machine.h"
 #include "../../machine/tune.h"
 #include "../cost.h"
+#include "strassen_parts.h"
 
 /* ---- operands ---------------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* The weights of Strassen's algorithm: of each pair of blocks its operands, computed once. */
-#include "strassen.h"
+#include "strassen_parts.h"
 
 #include <string.h>
 

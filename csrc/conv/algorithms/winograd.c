@@ -21,11 +21,10 @@
  * then larger than everything else.
  */
 #include "../../dispatch/estimate.h"
-#include "winograd_blocks.h"
-
 #include "../../machine/tune.h"
 #include "../algorithm.h"
 #include "../cost.h"
+#include "winograd_blocks.h"
 
 /* ---- phases of a dilation ---------------------------------------------------------------------------------------- */
 

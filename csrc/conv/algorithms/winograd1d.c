@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "../../machine/tune.h"
-#include "direct.h"
+#include "direct_parts.h"
 
 /* ---- terms ------------------------------------------------------------------------------------------------------- */
 

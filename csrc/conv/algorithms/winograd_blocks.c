@@ -1,7 +1,6 @@
 /* Blocks of tiles (winograd_blocks.h): how many, how large, and the kinds of tiles in one. */
-#include "winograd_blocks.h"
-
 #include "../../machine/tune.h"
+#include "winograd_blocks.h"
 
 /* Lower tiles count by their points: 64 channels at 56x56, whose last row of tiles is two
  * pixels high, on two threads 0.95 of the time. */

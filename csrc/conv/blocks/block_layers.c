@@ -1,9 +1,8 @@
 /* Depthwise-separable blocks as their layers, one after the other, the images between them in scratch; and when that is
  * faster than one pass. */
-#include "block.h"
-
 #include "../../machine/tune.h"
 #include "../choose.h"
+#include "block.h"
 
 typedef struct {
     const fo_separable *block;

@@ -10,8 +10,8 @@
 
 #include "../../ops/ranges.h"
 #include "../algorithm.h"
-#include "qbands.h"
 #include "../qimage.h"
+#include "qbands.h"
 #include "windows.h"
 
 /* products: of a depthwise convolution its constants alone, which the others have once more in the order of quads. */
@@ -45,7 +45,7 @@ static void *in_order_of_patches(const fo_conv2d_shape *s, ptrdiff_t channels, f
     return to;
 }
 
-/* The channel of a constant in the order of quads; behind the last one there may be others. */
+/* The channel of a constant in the order of quads; after the last one there may be others. */
 static ptrdiff_t quad_channel(const fo_qconv2d *plan, ptrdiff_t at) {
     const ptrdiff_t vl = plan->products.kn->vl, channels = 4 * vl, c = at / channels * channels,
                     part = channels / fo_qparts(plan->products.kn->parts, plan->s.oc - c, channels);
@@ -121,7 +121,7 @@ static bool make(fo_qconv2d *plan, const fo_conv2d_shape *shape, fo_dtype type, 
     return make_products(&plan->products, FO_S8, 1, shape->oc, taps, w, q) && make_depthwise(plan, w);
 }
 
-fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q) {
+fo_conv2d *fo_qconv2d_plan(const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q) {
     fo_conv2d *plan = fo_plan_new(shape, type);
     fo_qconv2d *packed = plan ? fo_alloc(sizeof *packed) : NULL;
     if (!packed || !make(packed, shape, type, w, q)) {
@@ -434,6 +434,15 @@ static fo_status run_floats(const fo_qconv2d *plan, run_fn *run, fo_types types,
 
 /* ---- the rows of the list: threads and scratch are those of the product, which a run cuts ---- */
 
+typedef fo_status run_as(const fo_qconv2d *plan, run_fn *run, fo_types types, const fo_conv2d_size *z,
+                         const fo_image *x, const fo_image *residual, const fo_image *y);
+
+/* Runs on images as they are, or on floats that are rounded or quantized before. */
+static run_as *run_of(const fo_qconv2d *plan, fo_dtype x) {
+    if (x != FO_F32) return run_bytes;
+    return plan->products.kernel->product.a == FO_BF16 ? run_rounded : run_floats;
+}
+
 #define ROW(row, condition) \
     bool fo_q##row##_applies(const fo_conv2d *plan, const fo_conv2d_size *z) { \
         (void)z; \
@@ -447,8 +456,7 @@ static fo_status run_floats(const fo_qconv2d *plan, run_fn *run, fo_types types,
                               const fo_image *y) { \
         const fo_layout *l = &call->layout; \
         const fo_qconv2d *q = call->plan->q; \
-        return (l->types.x != FO_F32 ? run_bytes : q->products.kernel->product.a == FO_BF16 ? run_rounded : run_floats)( \
-            q, run_##row, l->types, &l->z, x, r, y); \
+        return run_of(q, l->types.x)(q, run_##row, l->types, &l->z, x, r, y); \
     }
 ROW(depthwise, plan->q->depthwise)
 ROW(gemm, plan->q && !plan->q->depthwise && plan->s.kh * plan->s.kw == 1)

@@ -23,8 +23,8 @@ fo_linear *fo_linear_create_blockwise(ptrdiff_t n, ptrdiff_t k, fo_dtype a, cons
                                       fo_activation act);
 /* The same of float32 weights that are the caller's and outlive the plan, for one run: few rows read them where they
  * lie. */
-fo_linear *fo_linear_lend(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias,
-                          fo_activation act);
+fo_linear *fo_linear_borrow(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias,
+                            fo_activation act);
 const char *fo_linear_isa(const fo_linear *plan); /* the set of its kernels */
 /* w (n, k) again, contiguous and widened, of a plan that packed it and is not of int8. */
 void fo_linear_weights(const fo_linear *plan, float *w);
@@ -56,7 +56,7 @@ typedef struct {
 } fo_conv2d_shape;
 
 /* The sizes of one call: n images of ih x iw give n of oh x ow. top rows and left columns of zeros stand before each
- * image; those behind it follow from the sizes. */
+ * image; those after it follow from the sizes. */
 typedef struct {
     ptrdiff_t n, ih, iw, oh, ow, top, left;
 } fo_conv2d_size;

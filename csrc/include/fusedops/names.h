@@ -7,7 +7,7 @@
 #define FO_MEMBER(member, ...) FO_##member,
 #define FO_NAMED(member, name, ...) name,
 
-/* In the order of the enum, with NULL behind the last. */
+/* In the order of the enum, with NULL after the last. */
 extern const char *const fo_dtype_names[];
 extern const char *const fo_function_names[];
 extern const char *const fo_map_names[];

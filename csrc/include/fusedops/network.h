@@ -306,7 +306,7 @@ typedef struct {
 } fo_matmul_args;
 fo_status fo_matmul(const fo_matmul_args *args);
 
-/* y[i,:] = x[i,:] w[g] for the rows i of group g, which end before ends[g]; rows behind all groups are 0. `each` has
+/* y[i,:] = x[i,:] w[g] for the rows i of group g, which end before ends[g]; rows after all groups are 0. `each` has
  * the sizes and strides of one product of all m rows by the first matrix, wg is from one matrix to the next. FO_OUTSIDE
  * where ends are not 0 <= ends[0] <= ends[1] ... <= m. */
 typedef struct {
@@ -394,7 +394,7 @@ fo_status fo_qpool(const fo_qpool_args *args);
 /* y[n,c,h,w] = x[n, c, h0[h], w0[w]] of images of int8 whose channels are neighbours. */
 fo_status fo_nearest(const fo_resize_args *args);
 
-/* y[n,h,p,:] = past[n,h,p,:] for p < begins[n], x[n,h,p - begins[n],:] for the t rows behind, 0 for all others of
+/* y[n,h,p,:] = past[n,h,p,:] for p < begins[n], x[n,h,p - begins[n],:] for the t rows after them, 0 for all others of
  * `room`; past (of `kept` rows) may be y. Rows are d contiguous elements. FO_OUTSIDE where rows do not fit. */
 typedef struct {
     ptrdiff_t n, heads, kept, t, room, d;

@@ -26,7 +26,7 @@ const char *fo_compiler(void);
 /* Where results lie in a page (runtime/place.c). Arrays under FO_PLACED bytes are not worth it. */
 enum { FO_PAGE = 4096, FO_PLACED = 64 << 10 };
 typedef enum {
-    FO_BEHIND,       /* half a page and more behind x, at a line of the cache */
+    FO_BEHIND,       /* half a page and more after x, at a line of the cache */
     FO_BEHIND_LIGHT, /* of a layer that loads as often as it stores: at the part of a line where x is */
     FO_BETWEEN       /* half as far: what is neither x nor its result */
 } fo_place;
@@ -35,7 +35,7 @@ float *fo_place_in(float *room, const void *x, fo_place place); /* the first suc
 /* from `at` on, for what step `step` of a network writes */
 size_t fo_place_of_step(size_t at, size_t bytes, size_t step);
 
-/* Memory of a caller's results, NULL where it cannot be had. The next ones of this thread begin `at` bytes behind a
+/* Memory of a caller's results, NULL where it cannot be had. The next ones of this thread begin `at` bytes after a
  * page's start, a multiple of 16. */
 void fo_place_results(size_t at);
 void *fo_alloc_result(size_t bytes);

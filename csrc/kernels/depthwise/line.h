@@ -1,5 +1,5 @@
 /* Depthwise convolution, 3 x 3, channels as lanes: one row of outputs, some vectors of channels, from three input rows
- * anywhere in memory. For blocks of convolutions (csrc/conv/blocks/block.c), where input rows are fresh in the first-level
+ * anywhere in memory. For blocks of convolutions (conv/blocks/block.c), where input rows are fresh in the first-level
  * cache: four pixels at a time, nine taps in registers.
  */
 #ifndef FO_DEPTHWISE_LINE_H

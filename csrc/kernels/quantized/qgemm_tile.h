@@ -127,7 +127,7 @@ void FO_NAME(fo_row_sums)(const fo_gemm_args *g, int32_t *sums) {
     }
 }
 
-/* ---- the end of a tile, whose sums of products are in memory: mr rows of nv vectors --------------------------------- */
+/* ---- the end of a tile, whose sums of products are in memory: mr rows of nv vectors ----------------------------- */
 
 typedef void qend_fn(const qstack *t, const int32_t *sums, int mr, ptrdiff_t i);
 
@@ -138,7 +138,7 @@ INLINE eb_starts qstarts(const fo_gemm_args *g) {
     return (eb_starts){s->start + g->column, s->w_zero ? s->w_zero + g->column : NULL, g->row_zero, g->row_sums};
 }
 
-/* What a loop over rows adds to sums: `start` and the bias; a residual of int8, too, rounded before or not; anything. */
+/* What a loop over rows adds to sums: `start` and the bias; a residual of int8 too, rounded before or not; anything. */
 typedef enum { QEND_PLAIN, QEND_SUM, QEND_ROUNDED_SUM, QEND_ANY, QEND_KINDS } qend_kind;
 
 /* Scales of sums of int8, from the call's first column on. */

@@ -2,8 +2,9 @@
  *
  *     x  columns ->  mid[row][column][channel]  row i ->  V[position of row i][tile][channel]
  *
- * By rows of positions (conv/algorithms/winograd.c) mid has a block of tiles with all their channels, and V one row of positions,
- * made when its products are due. All positions at once: mid is a strip of some columns and a vector of channels, here.
+ * By rows of positions (conv/algorithms/winograd.c) mid has a block of tiles with all their channels, and V one row of
+ * positions, made when its products are due. All positions at once: mid is a strip of some columns and a vector of
+ * channels, here.
  */
 
 /* Elements `step` apart, of which every third has a pointer: addresses cost nothing then, and few registers. */

@@ -2,7 +2,8 @@
  *
  *     y = A^T [ (G g G^T) o (B^T d B) ] A
  *
- * so that a sum over channels is one small product of matrices for each of the (m+2)^2 positions (conv/algorithms/winograd.c).
+ * so that a sum over channels is one small product of matrices for each of the (m+2)^2 positions
+ * (conv/algorithms/winograd.c).
  *
  * The matrices come from polynomials that are evaluated at 0, at infinity and at pairs +-p, in this order: B^T has the
  * coefficients of the product of (x - q) over the other points q, A^T the powers p^0 .. p^(m-1), and G the powers

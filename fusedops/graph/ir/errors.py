@@ -1,4 +1,4 @@
-"""Errors of networks. What else is raised while one is read or planned is a fault of this library, and shows as it is."""
+"""Errors of networks. What else is raised while one is read or planned is a fault of this library and is not caught."""
 
 
 class DamagedFile(ValueError):

@@ -87,7 +87,7 @@ def unchanged(node):
 
 
 def take_unchanged(node, numbers):
-    """Lets the body of a Loop or Scan take these carried values from outside; returns {the result of each: the value}."""
+    """Lets the body of a Loop or Scan take these carried values from outside; returns {result of each: value}."""
     body, (first_in, first_out) = node.attrs["body"], _ROUNDS[node.op]
     renamed = {}
     for i in reversed(numbers):

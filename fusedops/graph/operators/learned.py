@@ -66,8 +66,7 @@ def transformed(name, scores):
 
 
 def both_scores(score, shares, transform):
-    """The scores of two classes of one number a row, that of the second class; `shares`: it is one of 1, which the first
-    class has the rest of."""
+    """Returns the scores of two classes from the second's, one number a row; with `shares` the two add up to 1."""
     if transform == "LOGISTIC":
         return transformed(transform, np.stack([-score, score], 1))
     return np.stack([1 - score if shares else -score, score], 1).astype(np.float32)

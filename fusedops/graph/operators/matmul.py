@@ -201,8 +201,8 @@ def _lower_gemm(p: LoweringContext, node):
 
 
 def _axes_of_product(terms, right):
-    """(the axes that all three have, the first operand's, the summed ones, the second's), in order, of an einsum that is
-    a product of two matrices, perhaps for each of several axes; or None."""
+    """Returns (the axes that all three have, the first operand's, the summed ones, the second's), in order, of an
+    einsum that is a product of two matrices, perhaps for each of several axes; or None."""
     if len(terms) != 2 or any(len(set(t)) < len(t) for t in (*terms, right)):
         return None
     a, b, y = set(terms[0]), set(terms[1]), set(right)

@@ -1,8 +1,8 @@
 """Products with weights of 2 to 8 bits in blocks along k, of a scale and a zero point each: w = (q - zero) scale.
 
 ``MatMulBits`` has them as files do (MatMulNBits). In ``LinearBits`` they are constants of 4 or 8 bits in the order of
-the kernels (fo_blockwise in csrc/include/fusedops/fusedops.h), which unpack them in registers; with accuracy level 4 rows are rounded to
-int8 by blocks, and integers are multiplied.
+the kernels (fo_blockwise in csrc/include/fusedops/fusedops.h), which unpack them in registers; with accuracy level 4
+rows are rounded to int8 by blocks, and integers are multiplied.
 """
 
 import numpy as np

@@ -282,8 +282,8 @@ def _read_batch_norm(r: GraphBuilder, node):
 
 
 def group_norm(r: GraphBuilder, node, x, groups, scale, shift, result=None):
-    """Each group of channels of x as one channel of an instance norm, then a factor and an addend for each channel; these
-    are a batch norm where they are constant, which takes an activation and an addition into its step."""
+    """Each group of channels of x as one channel of an instance norm, then a factor and an addend for each channel;
+    these are a batch norm where they are constant, which takes an activation and an addition into its step."""
     shape, kind = r.node("Shape", node, x), r.dtype(x) or np.float32
     rows = r.node("Reshape", node, x, r.constant(f"{node.name}.groups", [0, groups, -1]))
     ones, zeros = (r.constant(f"{node.name}.{n}", np.full(groups, n), kind) for n in (1, 0))

@@ -1,5 +1,5 @@
-"""Attention as the kernels have it: what ONNX's Attention is read as, and what the pass of that name makes of two products
-with a softmax between them."""
+"""Attention as the kernels have it: what ONNX's Attention is read as, and what the pass of that name makes of two
+products with a softmax between them."""
 
 import math
 

@@ -1,8 +1,8 @@
 """Forests and boosted trees of ai.onnx.ml, by NumPy: all rows go down all trees at once, a level after another.
 
-A node of the graph has the trees as arrays: `feature`, `threshold` and `mode` of each of their nodes, and in `following`
-where to go next, two numbers each, the second where the comparison holds; a leaf goes to itself. `roots` are where trees
-begin, `leaf` the row of `weights` of a leaf, which has a number for each target."""
+A node of the graph has the trees as arrays: `feature`, `threshold` and `mode` of each of their nodes, and in
+`following` where to go next, two numbers each, the second where the comparison holds; a leaf goes to itself. `roots`
+are where trees begin, `leaf` the row of `weights` of a leaf, which has a number for each target."""
 
 from collections.abc import Callable
 

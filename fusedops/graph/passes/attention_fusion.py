@@ -89,8 +89,8 @@ def _changed_weights(context, value):
 
 
 def _with_rows_of_no_key(context, node):
-    """(the node before those that make 0 of the rows without a key, which a softmax makes NaN; these, as the kernel does
-    so itself; the mask that says which rows these are, or "" where NaN does)."""
+    """Returns (the node before those that make 0 of the rows without a key, which a softmax makes NaN; these, as the
+    kernel does so itself; the mask that says which rows these are, or "" where NaN does)."""
     if node is None or node.op != "Where" or _number(context, node.inputs[1]) != 0:
         return node, [], ""
     before, tested = (context.producers.get(v) for v in (node.inputs[2], node.inputs[0]))

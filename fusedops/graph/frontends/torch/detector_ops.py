@@ -1,5 +1,5 @@
-"""torchvision's detectors while torch exports a module. How many boxes there are only a call knows, and by that batched_nms
-decides in Python how it computes one and the same."""
+"""torchvision's detectors while torch exports a module. Its batched_nms chooses between two ways to compute the same
+boxes by their number, which only a call knows."""
 
 import contextlib
 import sys
@@ -8,7 +8,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def without_decisions(torch):
-    """While this lasts, torchvision's batched_nms computes without a decision. Other threads get the same boxes of it."""
+    """Makes torchvision's batched_nms compute in one way while this lasts. Other threads get the same boxes from it."""
     boxes: Any = sys.modules.get("torchvision.ops.boxes")
     if boxes is None or not hasattr(boxes, "batched_nms"):
         yield

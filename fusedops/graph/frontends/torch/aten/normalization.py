@@ -76,8 +76,8 @@ def _fused_rms_norm(p, *args, **given):
 
 
 def _group_norm(p, x, num_groups, weight=None, bias=None, eps=1e-5):
-    """Each group as one channel of an instance norm; constant parameters of channels as those of a batch norm, which takes
-    an activation into its step."""
+    """Each group as one channel of an instance norm; constant parameters of channels as those of a batch norm, which
+    takes an activation into its step."""
     ones, zeros = p.torch.ones(num_groups, dtype=x.dtype), p.torch.zeros(num_groups, dtype=x.dtype)
     y = p.op("InstanceNormalization", p.op("Reshape", x, [0, num_groups, -1]), ones, zeros, epsilon=eps)
     y = p.reshape(FxValue(y, (x.shape[0], num_groups, None), x.dtype), x.shape)
