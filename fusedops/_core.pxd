@@ -1,5 +1,5 @@
 # The C interface of csrc/include/fusedops/fusedops.h, as far as the binding uses it.
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 
 
 cdef extern from "fusedops/fusedops.h" nogil:

@@ -4,6 +4,11 @@
  *   attention_merge     another block's results      most' = max(most, its most), and sums times e^(most - most')
  *   attention_end       y = values / sum
  *
+ * and the products themselves for one query, which reads keys and values of float16 once, where they lie:
+ *
+ *   attention_keys      scores = k q                 rows of keys are lanes: blocks of VL x VL are transposed
+ *   attention_values    y = weights v                elements of values are lanes
+ *
  * Each block has a maximum of its own, so that its results do not depend on who computes the others; they are merged in
  * order. Where all scores are -infinity the maximum counts as -FLT_MAX: their weights are 0 then, and not NaN. A NaN
  * reaches its row by way of the weights and the sum.
@@ -132,4 +137,76 @@ void FO_NAME(fo_attention_end)(ptrdiff_t n, const float *values, float sum, floa
     const vf over = v_set1(none ? 0 : 1 / sum);
     for (ptrdiff_t j = 0; j < n; j += VL)
         v_store_strided(y + j * sy, sy, none ? v_zero() : v_mul(v_load(values + j), over), n - j);
+}
+
+/* n > 0 elements of float16, zeros after them. */
+INLINE vf v_load_f16_tail(const uint16_t *p, ptrdiff_t n) {
+    uint16_t some[VL] = {0};
+    if (n >= VL) return v_load_f16(p);
+    memcpy(some, p, (size_t)n * sizeof *p);
+    return v_load_f16(some);
+}
+
+enum { KEYS_BLOCKS = 2 };
+
+/* VL steps, or the `steps` that are left, of `rows` keys from k on. */
+INLINE vf keys_block(const bool whole, const uint16_t *k, ptrdiff_t ks, ptrdiff_t rows, ptrdiff_t steps, const float *q,
+                     vf sum) {
+    vf t[VL];
+    UNROLL_FOR (int l = 0; l < VL; l++)
+        t[l] = whole ? v_load_f16(k + l * ks) : l < rows ? v_load_f16_tail(k + l * ks, steps) : v_zero();
+    v_transpose(t);
+    UNROLL_FOR (int u = 0; u < VL; u++)
+        if (whole || u < steps) sum = v_fma(v_set1(q[u]), t[u], sum);
+    return sum;
+}
+
+/* Scores of `blocks` blocks of VL keys, or of the `rows` keys of one: a block is transposed while another's chain of
+ * multiply-adds waits. */
+INLINE void keys_scores(const int blocks, ptrdiff_t rows, ptrdiff_t d, const uint16_t *k, ptrdiff_t ks, const float *q,
+                        float *scores) {
+    const bool whole = blocks > 1 || rows >= VL;
+    vf sums[KEYS_BLOCKS];
+    UNROLL_FOR (int b = 0; b < blocks; b++) sums[b] = v_zero();
+    ptrdiff_t p = 0;
+    for (; whole && p + VL <= d; p += VL)
+        UNROLL_FOR (int b = 0; b < blocks; b++)
+            sums[b] = keys_block(true, k + b * VL * ks + p, ks, VL, VL, q + p, sums[b]);
+    for (; p < d; p += VL)
+        UNROLL_FOR (int b = 0; b < blocks; b++)
+            sums[b] = keys_block(false, k + b * VL * ks + p, ks, rows, d - p, q + p, sums[b]);
+    UNROLL_FOR (int b = 0; b < blocks; b++) v_store(scores + b * VL, sums[b]);
+}
+
+/* Scores have room for whole vectors. Sums run over the elements in order, as those of floats. */
+void FO_NAME(fo_attention_keys)(ptrdiff_t n, ptrdiff_t d, const uint16_t *k, ptrdiff_t ks, const float *q,
+                                float *scores) {
+    FO_RAN("attention keys of float16");
+    ptrdiff_t i = 0;
+    for (; i + KEYS_BLOCKS * VL <= n; i += KEYS_BLOCKS * VL)
+        keys_scores(KEYS_BLOCKS, KEYS_BLOCKS * VL, d, k + i * ks, ks, q, scores + i);
+    for (; i < n; i += VL) keys_scores(1, n - i, d, k + i * ks, ks, q, scores + i);
+}
+
+/* `vectors` vectors of y, or the `left` elements of one. */
+INLINE void values_columns(const int vectors, ptrdiff_t n, const float *weights, const uint16_t *v, ptrdiff_t vs,
+                           ptrdiff_t left, float *y) {
+    vf sums[8];
+    UNROLL_FOR (int c = 0; c < vectors; c++) sums[c] = v_zero();
+    for (ptrdiff_t i = 0; i < n; i++, v += vs) {
+        const vf w = v_set1(weights[i]);
+        UNROLL_FOR (int c = 0; c < vectors; c++)
+            sums[c] = v_fma(w, vectors == 1 ? v_load_f16_tail(v, left) : v_load_f16(v + c * VL), sums[c]);
+    }
+    UNROLL_FOR (int c = 0; c < vectors; c++) v_store(y + c * VL, sums[c]);
+}
+
+/* y has room for whole vectors. */
+void FO_NAME(fo_attention_values)(ptrdiff_t n, ptrdiff_t d, const float *weights, const uint16_t *v, ptrdiff_t vs,
+                                  float *y) {
+    FO_RAN("attention values of float16");
+    ptrdiff_t j = 0;
+    for (; j + 8 * VL <= d; j += 8 * VL) values_columns(8, n, weights, v + j, vs, 0, y + j);
+    for (; j + 2 * VL <= d; j += 2 * VL) values_columns(2, n, weights, v + j, vs, 0, y + j);
+    for (; j < d; j += VL) values_columns(1, n, weights, v + j, vs, d - j, y + j);
 }

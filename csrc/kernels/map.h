@@ -208,6 +208,7 @@ static map_fn *const map_floats[] = {map_floor, map_ceil, map_round, map_to_floa
         } \
     }
 MAP_CHOICE(u8)
+MAP_CHOICE(f16)
 MAP_CHOICE(i32)
 MAP_CHOICE(i64)
 
@@ -235,17 +236,18 @@ MAP_CHOICE(i64)
         } \
     }
 MAP_GATHER(u8)
+MAP_GATHER(f16)
 MAP_GATHER(i32)
 MAP_GATHER(i64)
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
-/* Of elements of 1, 4 and 8 bytes. */
-INLINE int map_width(fo_dtype e) { return e == FO_F64 || e == FO_S64 ? 2 : e == FO_F32 || e == FO_S32 ? 1 : 0; }
+/* Of elements of 1, 2, 4 and 8 bytes. */
+INLINE int map_width(fo_dtype e) { return __builtin_ctz((unsigned)fo_size(e)); }
 
 static map_fn *map_of(const fo_map_rows *g) {
-    static map_fn *const choices[] = {map_where_u8, map_where_i32, map_where_i64};
-    static map_fn *const gathers[] = {map_gather_u8, map_gather_i32, map_gather_i64};
+    static map_fn *const choices[] = {map_where_u8, map_where_f16, map_where_i32, map_where_i64};
+    static map_fn *const gathers[] = {map_gather_u8, map_gather_f16, map_gather_i32, map_gather_i64};
     if (g->f == FO_MAP_CAST) return map_casts[g->from][g->to];
     if (g->f < FO_MAP_AND) return map_tests[g->f - FO_MAP_EQUAL][g->from];
     if (g->f < FO_MAP_ADD) return map_logic[g->f - FO_MAP_AND];

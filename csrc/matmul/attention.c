@@ -45,6 +45,7 @@ static ptrdiff_t share_scratch(const attention_job *j, float *from, attention_sc
         x->rows = take(&at, fo_attention_rows_room(j));
         x->zeros = take(&at, fo_attention_zeros_room(j));
     }
+    if (a->kept != FO_F32) x->wide = take(&at, j->keys * (a->d + a->dv));
     x->all = take_attended(j, &at, div_up(j->chunk, j->height));
     x->block = take_attended(j, &at, 1);
     return at - from;
@@ -68,11 +69,11 @@ static attention_place place_of(const attention_job *j, ptrdiff_t product) {
     ptrdiff_t of_rows[FO_TENSORS], of_keys[FO_TENSORS];
     fo_offsets(&a->rows, a->rows.nd, point, of_rows);
     fo_offsets(&a->keys, a->keys.nd, point, of_keys);
-    const ptrdiff_t mask = of_rows[2] + h * a->mh;
+    const ptrdiff_t mask = of_rows[2] + h * a->mh, size = fo_size(a->kept);
     return (attention_place){.diagonal = a->diagonals ? (ptrdiff_t)a->diagonals[point] : a->diagonal,
                              .q = a->q + of_rows[1] + h * a->qh,
-                             .k = a->k + of_keys[1] + head * a->kh,
-                             .v = a->v + of_keys[2] + head * a->vh,
+                             .k = (const char *)a->k + (of_keys[1] + head * a->kh) * size,
+                             .v = (const char *)a->v + (of_keys[2] + head * a->vh) * size,
                              .added = a->added ? a->added + mask : NULL,
                              .taken = a->taken ? a->taken + mask : NULL,
                              .sinks = a->sinks ? a->sinks + h : NULL,
@@ -95,27 +96,49 @@ static void load_queries(const attention_job *j, const attention_place *p, ptrdi
     }
 }
 
-/* Asks for n rows of d elements at once: packing a panel reads many rows in turn, and waits for the memory of each. */
-static void fetch_rows(ptrdiff_t n, ptrdiff_t d, const float *x, ptrdiff_t row, ptrdiff_t element) {
-    for (ptrdiff_t i = 0; i < n && element == 1; i++)
-        for (ptrdiff_t l = 0; l < d; l += LINE_FLOATS) __builtin_prefetch(x + i * row + l);
+/* Asks for all rows at once: packing a panel reads one after the other, and waits for the memory of each. */
+static void fetch_rows(const float_rows *x) {
+    for (ptrdiff_t i = 0; i < x->n && x->element == 1; i++)
+        for (ptrdiff_t l = 0; l < x->d; l += LINE_FLOATS) __builtin_prefetch(x->at + i * x->row + l);
+}
+
+/* Rows as floats: where they lie, or widened into `to` in the order that they have in memory. */
+static float_rows as_floats(const attention_job *j, const char *from, ptrdiff_t n, ptrdiff_t d, ptrdiff_t row,
+                            ptrdiff_t element, float *to) {
+    if (j->a->kept == FO_F32) return (float_rows){(const float *)from, n, d, row, element};
+    const bool across = row == 1 && element != 1; /* keys are neighbors */
+    const ptrdiff_t lines = across ? d : n, length = across ? n : d, line = across ? element : row;
+    const ptrdiff_t step = across ? 1 : element, size = fo_size(j->a->kept);
+    for (ptrdiff_t i = 0; i < lines; i++, from += line * size)
+        for (ptrdiff_t l = 0, some = step == 1 ? length : 1; l < length; l += some)
+            j->kn->widen(some, j->a->kept, from + l * step * size, to + i * length + l);
+    return (float_rows){to, n, d, across ? 1 : d, across ? n : 1};
+}
+
+static const char *key_at(const attention_job *j, const attention_place *p, ptrdiff_t at) {
+    return p->k + at * j->a->ks * fo_size(j->a->kept);
+}
+static const char *value_at(const attention_job *j, const attention_place *p, ptrdiff_t at) {
+    return p->v + at * j->a->vs * fo_size(j->a->kept);
 }
 
 static void pack_keys(const attention_job *j, const attention_place *p, const key_block *b,
                       const attention_scratch *x) {
     const fo_attention_args *a = j->a;
     const ptrdiff_t nr = j->kn->nr, n = b->packed;
-    const float *k = p->k + b->at * a->ks, *v = p->v + b->at * a->vs;
-    fetch_rows(n, a->d, k, a->ks, a->kd), fetch_rows(n, a->dv, v, a->vs, a->vd);
+    if (j->in_place && a->kept != FO_F32) return;
+    const float_rows k = as_floats(j, key_at(j, p, b->at), n, a->d, a->ks, a->kd, x->wide),
+                     v = as_floats(j, value_at(j, p, b->at), n, a->dv, a->vs, a->vd, x->wide + j->keys * a->d);
+    if (a->kept == FO_F32) fetch_rows(&k), fetch_rows(&v);
     if (j->in_place) return;
     if (fo_attention_is_narrow(j)) {
-        fo_attention_pack_narrow(j, p, b, x);
+        fo_attention_pack_narrow(j, &k, &v, x);
         return;
     }
     for (ptrdiff_t i = 0; i < n; i += nr)
-        fo_pack_panel(j->kn, min_(nr, n - i), a->d, k + i * a->ks, a->kd, a->ks, x->k + i * a->d);
+        fo_pack_panel(j->kn, min_(nr, n - i), a->d, k.at + i * k.row, k.element, k.row, x->k + i * a->d);
     for (ptrdiff_t i = 0; i < a->dv; i += nr)
-        fo_pack_panel(j->kn, min_(nr, a->dv - i), n, v + i * a->vd, a->vs, a->vd, x->v + i * n);
+        fo_pack_panel(j->kn, min_(nr, a->dv - i), n, v.at + i * v.element, v.row, v.element, x->v + i * n);
     if (!j->rounded) return;
     const ptrdiff_t of_keys = round_up(n, nr) * a->d, of_values = round_up(a->dv, nr) * n;
     fo_round(j->rounded, of_keys, x->k, x->k, 0, of_keys);
@@ -138,7 +161,7 @@ static void multiply_scores(const attention_job *j, const attention_place *p, co
                       .c = x->scores,
                       .ldc = j->lds};
     if (j->in_place) { /* keys are rows, the query is a column */
-        g.m = b->n, g.n = 1, g.a = p->k + at * a->ks, g.lda = a->ks;
+        g.m = b->n, g.n = 1, g.a = (const float *)key_at(j, p, at), g.lda = a->ks;
         g.b = q, g.ldb = g.panel = g.ldc = 1;
     }
     j->kn->gemm(&g);
@@ -159,7 +182,7 @@ static void multiply_values(const attention_job *j, const attention_place *p, co
                       .panel = nr * keys->packed,
                       .c = b->to.values,
                       .ldc = b->to.ld};
-    if (j->in_place) g.n = whole, g.b = p->v + keys->at * a->vs, g.ldb = a->vs, g.panel = nr;
+    if (j->in_place) g.n = whole, g.b = (const float *)value_at(j, p, keys->at), g.ldb = a->vs, g.panel = nr;
     for (ptrdiff_t r = 0; j->rounded && r < b->rows; r++)
         fo_round(j->rounded, b->n, x->scores + r * j->lds, x->scores + r * j->lds, 0, b->n);
     j->kn->gemm(&g);
@@ -191,10 +214,16 @@ static void attend(const attention_job *j, const attention_place *p, const atten
                                   .to = *to,
                                   .added = p->added ? p->added + skipped : NULL,
                                   .taken = p->taken ? p->taken + skipped : NULL};
-    const bool narrow = fo_attention_is_narrow(j);
-    narrow ? fo_attention_narrow_scores(j, x, q, rows, n, keys) : multiply_scores(j, p, x, &b, q, keys->at);
+    const bool narrow = fo_attention_is_narrow(j), halves = j->in_place && a->kept == FO_F16;
+    if (halves)
+        j->kn->attention_keys(n, a->d, (const uint16_t *)key_at(j, p, keys->at), a->ks, q, x->scores);
+    else
+        narrow ? fo_attention_narrow_scores(j, x, q, rows, n, keys) : multiply_scores(j, p, x, &b, q, keys->at);
     j->kn->attention_weights(&b);
-    narrow ? fo_attention_narrow_values(j, x, rows, n, keys, to) : multiply_values(j, p, x, &b, keys);
+    if (halves)
+        j->kn->attention_values(n, a->dv, x->scores, (const uint16_t *)value_at(j, p, keys->at), a->vs, to->values);
+    else
+        narrow ? fo_attention_narrow_values(j, x, rows, n, keys, to) : multiply_values(j, p, x, &b, keys);
 }
 
 /* What step i of a task's rows has. */

@@ -33,14 +33,14 @@ static void round_row(const attention_job *j, const attention_scratch *x, ptrdif
     fo_round(j->rounded, n, from, to, 0, n);
 }
 
-static void pack_keys(const attention_job *j, const float *k, ptrdiff_t n, const attention_scratch *x) {
-    const fo_attention_args *a = j->a;
-    const ptrdiff_t groups = div_up(a->d, 2);
+static void pack_keys(const attention_job *j, const float_rows *k, const attention_scratch *x) {
+    const ptrdiff_t groups = div_up(k->d, 2), n = k->n;
     float *to = x->k;
     for (ptrdiff_t i = 0, columns; i < n; i += columns, to += columns * groups) {
         columns = columns_from(j, n - i);
         const ptrdiff_t there = min_(columns, n - i);
-        for (ptrdiff_t c = 0; c < there; c++) round_row(j, x, a->d, k + (i + c) * a->ks, a->kd, x->rows + c * groups);
+        for (ptrdiff_t c = 0; c < there; c++)
+            round_row(j, x, k->d, k->at + (i + c) * k->row, k->element, x->rows + c * groups);
         memset(x->rows + there * groups, 0, (size_t)((columns - there) * groups) * sizeof(float));
         j->kn->transpose(columns, groups, x->rows, groups, to, columns);
     }
@@ -53,28 +53,28 @@ static void interleave(ptrdiff_t columns, ptrdiff_t there, const uint16_t *restr
     memset(to + 2 * there, 0, (size_t)(2 * (columns - there)) * sizeof *to);
 }
 
-static void pack_values(const attention_job *j, const float *v, ptrdiff_t n, const attention_scratch *x) {
-    const fo_attention_args *a = j->a;
-    uint16_t *pair[2] = {(uint16_t *)x->rows, (uint16_t *)x->rows + a->dv};
+static void pack_values(const attention_job *j, const float_rows *v, const attention_scratch *x) {
+    const ptrdiff_t n = v->n, dv = v->d;
+    uint16_t *pair[2] = {(uint16_t *)x->rows, (uint16_t *)x->rows + dv};
     for (ptrdiff_t s = 0; s < padded(j, n); s += 2) {
         for (ptrdiff_t r = 0; r < 2; r++)
             if (s + r < n)
-                round_row(j, x, a->dv, v + (s + r) * a->vs, a->vd, pair[r]);
+                round_row(j, x, dv, v->at + (s + r) * v->row, v->element, pair[r]);
             else
-                memset(pair[r], 0, (size_t)a->dv * sizeof *pair[r]);
-        for (ptrdiff_t i = 0, columns; i < a->dv; i += columns) {
-            columns = columns_from(j, a->dv - i);
-            interleave(columns, min_(columns, a->dv - i), pair[0] + i, pair[1] + i,
+                memset(pair[r], 0, (size_t)dv * sizeof *pair[r]);
+        for (ptrdiff_t i = 0, columns; i < dv; i += columns) {
+            columns = columns_from(j, dv - i);
+            interleave(columns, min_(columns, dv - i), pair[0] + i, pair[1] + i,
                        (uint16_t *)x->v + i * padded(j, n) + s * columns);
         }
     }
 }
 
-void fo_attention_pack_narrow(const attention_job *j, const attention_place *p, const key_block *keys,
+void fo_attention_pack_narrow(const attention_job *j, const float_rows *k, const float_rows *v,
                               const attention_scratch *x) {
     memset(x->zeros, 0, (size_t)fo_attention_zeros_room(j) * sizeof(float));
-    pack_keys(j, p->k + keys->at * j->a->ks, keys->packed, x);
-    pack_values(j, p->v + keys->at * j->a->vs, keys->packed, x);
+    pack_keys(j, k, x);
+    pack_values(j, v, x);
 }
 
 /* A product by one panel. */

@@ -16,19 +16,27 @@ typedef struct {
     float *scratch, *partials;
 } attention_job;
 
-/* A thread's. Of bfloat16: a row before it is rounded, rounded rows, and a bias of zeros. */
+/* A thread's. Of bfloat16: a row before it is rounded, rounded rows, and a bias of zeros. wide: keys and values of 16
+ * bits as floats. */
 typedef struct {
-    float *k, *v, *scores, *mask, *q, *row, *rows, *zeros;
+    float *k, *v, *scores, *mask, *q, *row, *rows, *zeros, *wide;
     fo_attended all, block;
 } attention_scratch;
 
 /* Where a task's part of the tensors begins. */
 typedef struct {
-    const float *q, *k, *v, *added, *sinks; /* sinks: of the heads that share keys */
+    const float *q, *added, *sinks; /* sinks: of the heads that share keys */
+    const char *k, *v;
     const uint8_t *taken;
     float *y;
     ptrdiff_t diagonal;
 } attention_place;
+
+/* n rows of d elements, `row` and `element` floats apart. */
+typedef struct {
+    const float *at;
+    ptrdiff_t n, d, row, element;
+} float_rows;
 
 /* Keys of a block, of which the first `packed` are packed with their values. */
 typedef struct {
@@ -40,7 +48,7 @@ typedef struct {
 static inline bool fo_attention_is_narrow(const attention_job *j) { return j->rounded && j->rounded->reads == FO_BF16; }
 ptrdiff_t fo_attention_rows_room(const attention_job *j);
 ptrdiff_t fo_attention_zeros_room(const attention_job *j);
-void fo_attention_pack_narrow(const attention_job *j, const attention_place *p, const key_block *keys,
+void fo_attention_pack_narrow(const attention_job *j, const float_rows *k, const float_rows *v,
                               const attention_scratch *x);
 void fo_attention_narrow_scores(const attention_job *j, const attention_scratch *x, const float *q, ptrdiff_t rows,
                                 ptrdiff_t n, const key_block *keys);

@@ -128,6 +128,8 @@ static void fill_rows(const fo_fill_args *a, ptrdiff_t at, ptrdiff_t m, ptrdiff_
     const uint8_t byte = a->size == 1 ? (uint8_t)(int)value : 0;
     if (a->size == 1)
         FILL_ROWS(uint8_t, byte, (j * step));
+    else if (a->size == 2)
+        FILL_ROWS(uint16_t, a->half, (j * step));
     else if (step == 1)
         FILL_ROWS(float, value, j);
     else

@@ -37,6 +37,7 @@ typedef struct {
     }
 #define SET(bits) SCATTER(set_##bits, uint##bits##_t, ((void)y, u))
 SET(8)
+SET(16)
 SET(32)
 SET(64)
 /* Integers wrap around, and NaN goes through a maximum, as in NumPy. */
@@ -53,8 +54,8 @@ static scatter_fn *function_of(const fo_scatter_args *a) {
 #define ROW(name) {scatter_add_##name, scatter_mul_##name, scatter_max_##name, scatter_min_##name}
     static scatter_fn *const reductions[][4] = {ROW(f32), ROW(s32), ROW(s64)};
 #undef ROW
-    const ptrdiff_t size = fo_size(a->type);
-    if (a->kind == FO_SCATTER_SET) return size == 1 ? scatter_set_8 : size == 4 ? scatter_set_32 : scatter_set_64;
+    static scatter_fn *const sets[] = {scatter_set_8, scatter_set_16, scatter_set_32, scatter_set_64};
+    if (a->kind == FO_SCATTER_SET) return sets[__builtin_ctz((unsigned)fo_size(a->type))];
     return reductions[a->type == FO_F32 ? 0 : a->type == FO_S32 ? 1 : 2][a->kind - FO_SCATTER_ADD];
 }
 

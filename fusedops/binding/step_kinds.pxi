@@ -119,15 +119,15 @@ def _describe_steps():
           at(&s.grouped_matmul.each.y)],
          {}, "the ends of the groups do not rise from 0 to the number of rows").independent_rows = never
     step("attention", FO_STEP_ATTENTION, fill_attention,
-         "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal window softcap bfloat16 "
+         "q:tensor k:bytes v:bytes y!:tensor mask?:tensor kept scale causal diagonal window softcap bfloat16 "
          "diagonals?:indices sinks?:rows",
          [at(&s.attention.q), at(&s.attention.k), at(&s.attention.v), at(&s.attention.y), at(&s.attention.added),
           at(&s.attention.diagonals), at(&s.attention.sinks)],
-         {"scale": 1.0, "causal": False, "diagonal": 0, "window": 0, "softcap": 0.0, "bfloat16": False}
+         {"kept": FLOAT32, "scale": 1.0, "causal": False, "diagonal": 0, "window": 0, "softcap": 0.0, "bfloat16": False}
          ).independent_rows = lambda a: len(a["y"].shape) > 3 and a.get("diagonals") is None
-    step("append", FO_STEP_APPEND, fill_append, "past?:rows x:rows y!:rows begins:indices",
+    step("append", FO_STEP_APPEND, fill_append, "past?:bytes x:bytes y!:bytes begins:indices size",
          [at(&s.append.past), at(&s.append.x), at(&s.append.y), at(&s.append.begins)],
-         {}, "the rows do not follow those of earlier calls").independent_rows = never
+         {"size": 4}, "the rows do not follow those of earlier calls").independent_rows = never
     step("qconv2d", FO_STEP_CONV2D, fill_qconv2d,
          "layer types x:image_any y!:image_any residual~y?:image_any top left",
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)

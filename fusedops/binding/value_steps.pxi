@@ -64,17 +64,20 @@ cdef int fill_copy(Program p, fo_step *s, tensor *t, tuple o) except -1:
 cdef int fill_fill(Program p, fo_step *s, tensor *t, tuple o) except -1:
     axes_of(&s.fill.axes, t, NULL, NULL)
     s.fill.value, s.fill.size = o
-    if o[1] not in (1, 4):
+    if o[1] not in (1, 2, 4):
         raise ValueError(f"elements of {o[1]} bytes cannot be filled")
+    if o[1] == 2:
+        s.fill.half = int(np.float16(o[0]).view(np.uint16))
 
 
-cdef fo_dtype element_of(object dtype) except *:
-    if dtype not in ELEMENTS:
+cdef fo_dtype element_of(object dtype, dict types=ELEMENTS) except *:
+    if dtype not in types:
         raise TypeError(f"no kernel takes elements of {dtype}")
-    return ELEMENTS[dtype]
+    return types[dtype]
 
 
-_FLOATS = {np.float16, np.float32}  # between which steps cast; they do nothing else with float16
+MOVED = ELEMENTS | {np.dtype(np.float16): DTYPES["float16"]}  # that steps move without computing
+_FLOATS = {np.float16, np.float32}  # between which steps cast; they compute nothing else with float16
 def map_takes(str name, of, to=FLOAT32):
     """Whether a step "map" computes a function of elements of this type; of casts to another."""
     f, integer, real = MAPS[name], of in (np.int64, np.int32), of == np.float32
@@ -84,7 +87,7 @@ def map_takes(str name, of, to=FLOAT32):
         return of == np.bool_
     if MAPS["add"] <= f <= MAPS["sign"]:
         return integer or name == "sign" and real
-    return real if MAPS["floor"] <= f <= MAPS["bfloat16"] else of in ELEMENTS
+    return real if MAPS["floor"] <= f <= MAPS["bfloat16"] else of in (MOVED if name == "where" else ELEMENTS)
 
 
 cdef int fill_map(Program p, fo_step *s, tensor *t, tuple o) except -1:
@@ -122,13 +125,13 @@ cdef int fill_gather(Program p, fo_step *s, tensor *t, tuple o) except -1:
         else:
             axis(&m.axes, y.shape[d], y.stride[d], x.stride[e], 0)
     fo_fold(&m.axes)
-    m.f, m.to, m.stride = FO_MAP_GATHER, element_of(o[1]), x.stride[along]
+    m.f, m.to, m.stride = FO_MAP_GATHER, element_of(o[1], MOVED), x.stride[along]
     m.size, m.from_ = x.shape[along], element_of(np.dtype(np.int64))
 
 
 def scatter_takes(str reduction, of):
     """Whether a step "scatter" puts elements of this type so."""
-    return of in ELEMENTS if reduction == "none" else of in (np.float32, np.int32, np.int64)
+    return of in MOVED if reduction == "none" else of in (np.float32, np.int32, np.int64)
 
 
 cdef int fill_scatter(Program p, fo_step *s, tensor *t, tuple o) except -1:
@@ -168,7 +171,7 @@ cdef int fill_scatter(Program p, fo_step *s, tensor *t, tuple o) except -1:
         e = d if along is None else along
         axis(&a.named, y.shape[e], y.stride[e], 0, 0)
     a.component = i.stride[i.nd - 1] if along is None else 0
-    a.kind, a.type = SCATTERS[reduction], element_of(of)
+    a.kind, a.type = SCATTERS[reduction], element_of(of, MOVED)
 
 
 cdef int fill_grid_sample(Program p, fo_step *s, tensor *t, tuple o) except -1:

@@ -9,6 +9,7 @@ pytest.importorskip("tflite")
 from tflite_stable import STABLE, with_body
 
 import fusedops as fo
+from fusedops import _core
 from fusedops.graph.frontends.tflite.builtins import ABSENT, BUILTINS
 from tflite_cases import CASES, feeds
 from tflite_models import Graph, Op, Tensor, constant, single, write
@@ -132,6 +133,7 @@ def test_records_name_builtins():
 
 @pytest.mark.parametrize("layer", [c for c in QUANTIZED if "int8" in c.name and c.kind in (
     "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")], ids=lambda c: c.name)  # fmt: skip
+@pytest.mark.skipif(not _core.has_dot_product(), reason="without a dot product of int8 float32 may be faster")
 def test_layers_stay_integers(layer):
     """No float is left between the integers of a layer."""
     model = fo.load_tflite(single(*layer[1:4], *layer[5:]))

@@ -106,7 +106,8 @@ def test_integer_convolutions(dtype, zero, each, groups, seed):
 @few
 @given(st.booleans(), st.integers(0, 255), SEEDS)
 def test_integer_products(each, zero, seed):
-    a, b = integers(seed, 0, 255, 2, 5, 6, dtype=np.uint8), integers(seed, -128, 127, 6, 4, dtype=np.int8)
+    # weights of 7 bits: without VNNI ONNX Runtime adds two products in 16 bits, which saturate
+    a, b = integers(seed, 0, 255, 2, 5, 6, dtype=np.uint8), integers(seed, -64, 63, 6, 4, dtype=np.int8)
     scales = np.float32([0.01, 0.02, 0.03, 0.04]) if each else np.array(0.01, np.float32)
     az, bz = np.array(zero, np.uint8), np.zeros(scales.shape, np.int8)
     agree(

@@ -125,7 +125,8 @@ def test_a_product_is_one_step(op, batch):
     net, shape = Net(), (*batch, 18)
     if op in ("Gemm", "QGemm") and len(batch) != 1:
         pytest.skip("a Gemm takes matrices")
-    w, scale = net.rng.integers(-127, 127, (18, 21), np.int8), np.full(21, 0.002, np.float32)
+    # 7 bits: without VNNI ONNX Runtime saturates sums of pairs in 16
+    w, scale = net.rng.integers(-64, 64, (18, 21), np.int8), np.full(21, 0.002, np.float32)
     one, zero, out = np.float32(0.05), np.uint8(100), (np.float32(0.07), np.uint8(90))
     if op == "QLinearMatMul":
         y = net.add(op, "x", one, zero, w, np.float32(0.002), np.int8(0), *out)
@@ -466,7 +467,8 @@ def test_a_mean_without_its_axes():
 def test_dynamic_products(isa, threads, each, zero):
     net, shape = Net(), (3, 5, 40)
     net.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]))
-    info = {0: (-127, 127), 7: (0, 120), 141: (0, 255)}[zero]
+    # 7 bits: without VNNI ONNX Runtime saturates sums of pairs in 16
+    info = {0: (-64, 63), 7: (0, 120), 141: (0, 255)}[zero]
     w = net.rng.integers(*info, (40, 21), np.uint8 if zero else np.int8, endpoint=True)
     scale, zeros = np.full(21 if each else (), 0.01, np.float32), np.full(21 if each else (), zero, w.dtype)
     y = net.add("Cast", net.add("MatMulInteger", "q", w, "z", zeros), to=1)

@@ -139,12 +139,14 @@ def test_memory_is_flat(draw):
 @pytest.mark.thorough
 def test_memory_is_flat_over_networks(tmp_path):
     networks().save(tmp_path / "net")
-    for count in (200, 2000):
+    grown = []  # as above
+    for count in (200, 1000, 1000, 1000):
         before = resident()
         for _ in range(count):
             fo.load(tmp_path / "net")(np.ones((2, 5), np.float32))
             networks()
-    assert resident() - before < 1 << 20
+        grown.append(resident() - before)
+    assert min(grown) < 1 << 18
 
 
 @linux

@@ -30,7 +30,8 @@ typedef struct {
     fo_axes axes;
     void *y;
     float value;
-    ptrdiff_t size;
+    ptrdiff_t size; /* 1, 2, of which `half` has the bits, or 4 */
+    uint16_t half;
 } fo_fill_args;
 fo_status fo_fill(const fo_fill_args *args);
 
@@ -331,7 +332,9 @@ typedef struct {
     ptrdiff_t heads, kv_heads, t, s, d, dv; /* queries, keys; elements of a key, of a value */
     ptrdiff_t yh, yt, yd, qh, qt, qd, kh, ks, kd, vh, vs, vd, mh, mt, ms;
     float *y;
-    const float *q, *k, *v, *added, *sinks; /* sinks: (heads) or NULL */
+    const float *q, *added, *sinks; /* sinks: (heads) or NULL */
+    const void *k, *v;
+    fo_dtype kept; /* the type of k and v: float32, or one of 16 bits, which is widened as it is read */
     const uint8_t *taken;
     float scale;
     bool causal, bfloat16;
@@ -399,8 +402,9 @@ fo_status fo_nearest(const fo_resize_args *args);
 typedef struct {
     ptrdiff_t n, heads, kept, t, room, d;
     ptrdiff_t pn, ph, pt, xn, xh, xt, yn, yh, yt;
-    const float *past, *x;
-    float *y;
+    const void *past, *x;
+    void *y;
+    ptrdiff_t size; /* of an element, in bytes */
     const int64_t *begins;
 } fo_append_args;
 fo_status fo_append(const fo_append_args *args);

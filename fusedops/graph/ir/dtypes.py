@@ -49,7 +49,7 @@ INT8 = np.dtype(np.uint8), np.dtype(np.int8)  # that quantized values have
 FLOAT32 = frozenset([np.dtype(np.float32)])
 INT8_AND_FLOAT32 = FLOAT32.union(INT8)
 PROGRAM = frozenset(_core.ELEMENTS)  # that steps of a program compare, choose and compute with
-CASTS = PROGRAM | {np.dtype(np.float16)}  # that they cast to
+MOVED = frozenset(_core.MOVED)  # that they move and cast, too: float16
 ANY = frozenset(t.dtype for t in ELEMENT_TYPES)  # as elements are only moved
 
 

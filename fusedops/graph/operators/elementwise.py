@@ -4,7 +4,7 @@ import numpy as np
 
 from ..._internal import bfloat16
 from ...activations import erf
-from ..ir.dtypes import BY_ONNX, CASTS, PROGRAM, from_onnx, to_onnx
+from ..ir.dtypes import BY_ONNX, MOVED, PROGRAM, from_onnx, to_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import is_symbolic
@@ -289,7 +289,7 @@ def _numpy(function):
 
 def _mapped(function, name, *order, dtype=as_first, symbolic=False, inputs=1):
     """A function that a kernel of any elements has."""
-    kernel = Kernel(lower_map(name, *order), dtypes=PROGRAM)
+    kernel = Kernel(lower_map(name, *order), dtypes=MOVED)
     return Operator(by_numpy(function, inputs), Inference(broadcast_shape, dtype, symbolic=symbolic), kernel)
 
 
@@ -317,7 +317,7 @@ RECORDS = {
         Kernel(
             _lower_cast,
             "between float32, float64, bool and integers of 8, 32 and 64 bits; float32 and float16",
-            dtypes=CASTS,
+            dtypes=MOVED,
         ),
         _read_cast,
         traits=Traits(is_identity=lambda node, x: x is not None and x.dtype == from_onnx(node.attrs["to"])),
@@ -325,7 +325,7 @@ RECORDS = {
     "CastLike": Operator(
         lambda node, x, like: x.astype(like.dtype),
         Inference(lambda node, x, like: x.shape, dtype=lambda node, inputs, i: as_first(node, inputs[1:], i)),
-        Kernel(_lower_cast, dtypes=CASTS),
+        Kernel(_lower_cast, dtypes=MOVED),
         traits=Traits(is_identity=lambda node, x, like: None not in (x, like) and x.dtype == like.dtype),
     ),
     "Ceil": _mapped(np.ceil, "ceil"),

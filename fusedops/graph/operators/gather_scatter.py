@@ -6,7 +6,7 @@ import numpy as np
 
 from ... import _core
 from ..._internal.mmap_arrays import is_odd
-from ..ir.dtypes import ANY, PROGRAM, from_onnx
+from ..ir.dtypes import ANY, MOVED, PROGRAM, from_onnx
 from ..ir.errors import BadNode
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
@@ -273,7 +273,7 @@ def _gather_bytes(p: LoweringContext, node, table, axis):
 
 def gather(p: LoweringContext, node, x, i, axis, single=False):
     """A step that picks elements of x along an axis, by indices of 64 bits."""
-    if x.dtype not in PROGRAM:
+    if x.dtype not in MOVED:
         return False
     y = p.result(node.output)
     p.add("gather", node, x=x, indices=i, y=y, along=axis, to=x.dtype, single=single)
@@ -308,7 +308,7 @@ def _lower_gather_nd(p: LoweringContext, node):
         return True
     i, x, batch = _places(p, node), p.at(node.inputs[0]), node.attrs.get("batch_dims", 0)
     depth = i.shape[-1]
-    if not isinstance(depth, int) or not depth or x.dtype not in PROGRAM:
+    if not isinstance(depth, int) or not depth or x.dtype not in MOVED:
         return False
     if not batch and depth == 1:
         return gather(p, node, x, i._replace(shape=i.shape[:-1], strides=i.strides[:-1]), 0)
@@ -435,12 +435,12 @@ RECORDS = {
         Kernel(_lower_gather, dtypes=ANY),
     ),
     "GatherElements": Operator(
-        _gather_elements, Inference(lambda node, x, i: i.shape), Kernel(_lower_gather_elements, dtypes=PROGRAM)
+        _gather_elements, Inference(lambda node, x, i: i.shape), Kernel(_lower_gather_elements, dtypes=MOVED)
     ),
     "GatherND": Operator(
         _gather_nd,
         Inference(_gather_nd_shape),
-        Kernel(_lower_gather_nd, dtypes=PROGRAM),
+        Kernel(_lower_gather_nd, dtypes=MOVED),
     ),
     "NonZero": Operator(
         _nonzero, Inference(_found_shapes(_nonzero), dtype=always(np.int64), shape_inputs=(0,)), NumPyOnly(_OWN)
@@ -451,13 +451,13 @@ RECORDS = {
         Kernel(_lower_one_hot, dtypes=PROGRAM),
     ),
     "ReverseSequence": Operator(
-        _reverse_sequence, Inference(_reverse_shape), Kernel(_lower_reverse_sequence, dtypes=PROGRAM)
+        _reverse_sequence, Inference(_reverse_shape), Kernel(_lower_reverse_sequence, dtypes=MOVED)
     ),
     "Scatter": Rewrite(_read_scatter, ("ScatterElements",)),
     "ScatterElements": Operator(
-        _scatter_elements, Inference(same_shape), Kernel(_lower_scatter_elements, dtypes=PROGRAM)
+        _scatter_elements, Inference(same_shape), Kernel(_lower_scatter_elements, dtypes=MOVED)
     ),
-    "ScatterND": Operator(_scatter_nd, Inference(same_shape), Kernel(_lower_scatter_nd, dtypes=PROGRAM)),
+    "ScatterND": Operator(_scatter_nd, Inference(same_shape), Kernel(_lower_scatter_nd, dtypes=MOVED)),
     "TensorScatter": Operator(_tensor_scatter, Inference(same_shape), NumPyOnly(_SINGLE)),
     "Trilu": Operator(
         _triangle, Inference(same_shape), Kernel(_lower_triangle, "of a constant diagonal", dtypes=PROGRAM)

@@ -100,7 +100,7 @@ def _pad_by_positions(p: LoweringContext, node, x, amounts):
 
 def _padding_value(p: LoweringContext, node, x):
     """What a border has: a float that is known, which one step fills it with, or a tensor of one element."""
-    value, filled = p.data(node.input(2)), x.dtype == np.float32 or x.dtype.itemsize == 1
+    value, filled = p.data(node.input(2)), x.dtype in (np.float32, np.float16) or x.dtype.itemsize == 1
     if node.input(2) and (value is None or value.size and not filled):
         return p.reshape(node, p.at(node.inputs[2]), ())
     number = value.item() if value is not None and value.size else 0

@@ -140,11 +140,19 @@ def _heads_of(b, v, shape):
     return b.shape[-3] if len(b.shape) > 3 and len(v.shape) > 3 and b.shape[-3] == v.shape[-3] else shape[-3]
 
 
+def _as_stored(p: LoweringContext, *values):
+    """Values as they are before a Cast widens all of them from float16, which the kernel does itself."""
+    before = [_before(p, value, "Cast") for value in values]
+    stored = all(v is not None and p.known[v].dtype == np.float16 for v in before)
+    return before if stored else values
+
+
 def _lower(p: LoweringContext, node):
     (queries, fa), (keys, fb) = (_unscaled(p, value) for value in node.inputs[:2])
-    a, b, v = p.at(queries), _fewer_heads(p, keys), _fewer_heads(p, node.inputs[2])
+    keys, values = _as_stored(p, keys, node.inputs[2])
+    a, b, v = p.at(queries), _fewer_heads(p, keys), _fewer_heads(p, values)
     if b.shape[:-2] != v.shape[:-2]:
-        b, v = p.at(keys), p.at(node.inputs[2])
+        b, v = p.at(keys), p.at(values)
     y = p.result(node.output, like=_heads_as(a, p.known[node.output].shape))
     more = (1,) * max(4 - len(y.shape), 0)  # a batch and heads
     shape, target = (*more, *y.shape), y._replace(shape=(*more, *y.shape), strides=(*more, *y.strides))
@@ -162,6 +170,7 @@ def _lower(p: LoweringContext, node):
         v=broadcast(v, (*batch, heads, *v.shape[-2:])),
         y=target,
         mask=broadcast(p.at(node.input(3)), (*shape[:-1], s)) if given else None,
+        kept=b.dtype,
         scale=_scale(node, int(a.shape[-1])) * fa * fb,
         softcap=float(node.attrs.get("softcap", 0.0)),
         causal=diagonal is not None or diagonals is not None,

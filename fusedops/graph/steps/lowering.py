@@ -6,7 +6,7 @@ import numpy as np
 
 from ... import _core, activations
 from ..._internal.mmap_arrays import aligned
-from ..ir.dtypes import CASTS
+from ..ir.dtypes import MOVED
 from ..ir.symbolic import Deferred, is_symbolic, typed
 from .caches import kept
 from .prepared import OfConstants
@@ -159,7 +159,7 @@ class LoweringContext:
         """Adds an elementwise function of elements of any type, which are broadcast; NoKernel where there is none for
         them. What is computed with is of the first operand's type, of a choice (`where`) of the second's."""
         of = operands[name == "where"].dtype
-        if y.dtype not in CASTS or not _core.map_takes(name, of, y.dtype):
+        if y.dtype not in MOVED or not _core.map_takes(name, of, y.dtype):
             raise NoKernel(name)
         tensors = dict(zip("abc", (broadcast(t, y.shape) for t in operands), strict=False))
         self.add("map", node, name=name, **tensors, y=y, of=of, to=y.dtype)

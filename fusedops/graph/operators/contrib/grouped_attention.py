@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ...ir.dtypes import FLOAT32
 from ...ir.graph_builder import GraphBuilder
 from ...ir.symbolic import deferred
 from ...steps.lowering import LoweringContext
@@ -44,8 +45,10 @@ def _attends(node, known, alike):
     earlier calls and tables reach them."""
     query, _, _, past, _, _, total, cos, _, positions, bias, sinks = known
     rotary, total = node.attrs.get("do_rotary", 0), np.reshape(values(total, "total length"), -1)[0]
-    floats = [x.dtype for x in (query, past, bias, sinks, cos if rotary else None) if x is not None]
+    floats = [x.dtype for x in (query, bias, sinks, cos if rotary else None) if x is not None]
     if not node.attrs.get("causal", 1) or any(dtype != np.float32 for dtype in floats):
+        return False
+    if past is not None and past.dtype not in (np.float32, np.float16):
         return False
     if alike and (0 if past is None else past.shape[2]) < total - query.shape[1]:
         return False
@@ -70,7 +73,8 @@ def _lower(p: LoweringContext, node):
     angles = _lower_angles(p, node, positions, begins, begin, length) if rotary else None
     q, k, v = _lower_parts(p, node)
     shape = *k.shape[:2], max(kept, total), k.shape[3]
-    presents = [p.result(y) if y else p.new(shape) for y in [*node.outputs, "", ""][1:3]]
+    stored = query.dtype if past is None else past.dtype
+    presents = [p.result(y) if y else p.new(shape, dtype=stored) for y in [*node.outputs, "", ""][1:3]]
     if angles is not None:
         cos, sin = angles
         q = lower_rotated(p, node, q, p.new(q.shape), cos, sin, node.attrs.get("rotary_interleaved", 0))
@@ -83,6 +87,7 @@ def _lower(p: LoweringContext, node):
         k=along(presents[0], 2, 0, total),
         v=along(presents[1], 2, 0, total),
         y=heads_of(p.result(node.output), q.shape[1], q.shape[3], 0),
+        kept=stored,
         mask=None if bias is None else broadcast(along(p.at(node.inputs[10]), 3, 0, total), (*q.shape[:3], total)),
         causal=True,
         diagonal=begin if alike else 0,
@@ -145,14 +150,18 @@ def _lower_angles(p: LoweringContext, node, positions, begins, begin, length):
 
 
 def _lower_present(p: LoweringContext, node, past, new, present, begins, begin, angles=None):
-    """Writes keys or values of earlier calls and the new ones, rotated if there are angles, to their places; zeros
-    behind."""
+    """Writes keys or values of earlier calls and the new ones, rotated if there are angles, to their places, in the
+    type of those; zeros after them."""
     interleaved, length, room = node.attrs.get("rotary_interleaved", 0), new.shape[2], present.shape[2]
+    size, rounds = present.dtype.itemsize, present.dtype != new.dtype
+    if angles is not None and (begins is not None or rounds):
+        cos, sin = angles
+        new, angles = lower_rotated(p, node, new, p.new(new.shape), cos, sin, interleaved), None
     if begins is not None:
-        if angles is not None:
-            cos, sin = angles
-            new = lower_rotated(p, node, new, p.new(new.shape), cos, sin, interleaved)
-        p.add("append", node, past=p.at(past) if past else None, x=new, y=present, begins=begins)
+        if rounds:
+            new, wide = p.new(new.shape, dtype=present.dtype), new
+            p.map(node, "cast", new, wide)
+        p.add("append", node, past=p.at(past) if past else None, x=new, y=present, begins=begins, size=size)
         return
     seen = along(p.at(past), 2, 0, begin) if past else None
     if seen is not None and seen != along(present, 2, 0, begin):  # a cache is there already
@@ -161,10 +170,12 @@ def _lower_present(p: LoweringContext, node, past, new, present, begins, begin, 
     if angles is not None:
         cos, sin = angles
         lower_rotated(p, node, new, target, cos, sin, interleaved)
+    elif rounds:
+        p.map(node, "cast", target, new)
     else:
         p.copy(node, new, target)
     if begin + length < room:
-        p.add("fill", node, y=along(present, 2, begin + length, room - begin - length), value=0, size=4)
+        p.add("fill", node, y=along(present, 2, begin + length, room - begin - length), value=0, size=size)
 
 
 def _present(node, query, key, value, past_k, past_v, lasts, total, cos, sin, positions):
@@ -182,7 +193,8 @@ def _present(node, query, key, value, past_k, past_v, lasts, total, cos, sin, po
             f"{node.op} {node.name!r}: {length} tokens from places {begins.tolist()} on do not follow "
             f"{kept} of earlier calls"
         )
-    made = [np.zeros((batch, k.shape[1], max(kept, total), k.shape[3]), k.dtype) for _ in range(2)]
+    stored = k.dtype if past_k is None else past_k.dtype
+    made = [np.zeros((batch, k.shape[1], max(kept, total), k.shape[3]), stored) for _ in range(2)]
     for present, past, new in zip(made, (past_k, past_v), (k, v), strict=True):
         for row, begin in enumerate(begins.tolist()):
             if begin:
@@ -222,6 +234,12 @@ def _grouped_shape(node, query, key, value, past_k, past_v, lasts, total, *other
     return [(*query.shape[:2], q_heads * features), present, present]
 
 
+def _grouped_type(node, inputs, i):
+    """Keys and values are kept in the type of those of earlier calls."""
+    past = inputs[3] if i and len(inputs) > 3 else None
+    return (inputs[0] if past is None else past).dtype
+
+
 def _read_grouped(r: GraphBuilder, node):
     refuse(node, "kv_cache_bit_width", "qk_output", "sliding_window_cache")
     if any(node.input(i) for i in range(12, 17)):
@@ -235,8 +253,8 @@ def _read_grouped(r: GraphBuilder, node):
 RECORDS = {
     "com.microsoft.GroupQueryAttention": Operator(
         _grouped,
-        Inference(_grouped_shape, shape_inputs=(6,)),
-        Kernel(_lower, "causal"),
+        Inference(_grouped_shape, _grouped_type, shape_inputs=(6,)),
+        Kernel(_lower, "causal", dtypes=FLOAT32 | {np.dtype(np.float16)}),
         _read_grouped,
         optional={1, 2},
     ),
