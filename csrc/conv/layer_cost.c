@@ -1,4 +1,4 @@
-/* What layers take in float32, in bfloat16 and in int8, and the way between: what a network's quantisation decides
+/* What layers take in float32, in bfloat16 and in int8, and the way between: what a network's quantization decides
  * by. They depend on shapes and on what the processor has, never on a measurement, and only their ratios count. */
 #include "../dispatch/estimate.h"
 #include "../machine/tune.h"

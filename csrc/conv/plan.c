@@ -52,7 +52,7 @@ static void order_weights(const fo_conv2d *plan, const void *w, const double *sc
     fo_parallel_for(div_up(oc, order.channels), threads, order_task, &order);
 }
 
-/* Where channels are neighbours, 1x1 products read panels, and rows only to make other forms of them: panels alone are
+/* Where channels are neighbors, 1x1 products read panels, and rows only to make other forms of them: panels alone are
  * kept. */
 static bool keeps_panels(const fo_conv2d *plan) { return plan->s.nhwc && plan->icg > 1 && fo_is_pixelwise(&plan->s); }
 

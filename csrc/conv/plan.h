@@ -48,7 +48,7 @@ struct fo_conv2d {
 };
 
 /* The reduction runs over blocks of CHANNEL_BLOCK channels, in a block over kh, kw and then the block's channels:
- * neighbours in memory stay neighbours in time for NCHW and NHWC alike, and every form of the direct algorithm has
+ * neighbors in memory stay neighbors in time for NCHW and NHWC alike, and every form of the direct algorithm has
  * the same order and bits. */
 enum { CHANNEL_BLOCK = 16 };
 

@@ -9,7 +9,7 @@ typedef struct {
     ptrdiff_t n, c, h, w;
 } fo_qextent;
 
-/* Whether pixels have a distance of `ld` elements throughout, their channels neighbours. */
+/* Whether pixels have a distance of `ld` elements throughout, their channels neighbors. */
 bool fo_quniform(const fo_image *x, fo_qextent e, ptrdiff_t *ld);
 /* Whether they have it inside a row, and all rows of all images have a distance of `line`, which is not 0. */
 bool fo_qlines(const fo_image *x, fo_qextent e, ptrdiff_t *ld, ptrdiff_t *line);

@@ -236,7 +236,7 @@ static void run_windows(void *context) {
 
 /* ---- rows and columns change places ------------------------------------------------------------------------------ */
 
-/* Of images whose channels are neighbours, or that are single columns. */
+/* Of images whose channels are neighbors, or that are single columns. */
 static fo_status swapped_pixels(const fo_prepared_conv2d *inner, const fo_image *x, const fo_image *r,
                                 const fo_image *y) {
     if (fo_rewrites_columns(inner->plan))

@@ -9,7 +9,7 @@
  *
  *      y, columns   | 0 1 .. sw-1 | sw .. | ..      is an image of    | pixel 0, sw * oc channels | pixel 1 | ..
  *
- * with kw / sw taps. Where y does not begin and end with such a pixel, or its channels are not neighbours, it is copied
+ * with kw / sw taps. Where y does not begin and end with such a pixel, or its channels are not neighbors, it is copied
  * from an image that has both.
  *
  * Of bfloat16 all phases share the image that is rounded; where the processor has no product of it, or a group has one
@@ -229,7 +229,7 @@ static staging staging_of(const fo_conv_transpose *plan, const fo_conv2d_size *z
         g.y = g.z.ow != z->ow || !are_pixels(y, s->oc) || y->sw != s->oc ||
               (r && (!are_pixels(r, s->oc) || r->sw != s->oc));
     } else {
-        g.y = !are_pixels(y, s->oc) && s->sh * s->sw > 1; /* pixels of a phase are no neighbours: channels must be */
+        g.y = !are_pixels(y, s->oc) && s->sh * s->sw > 1; /* pixels of a phase are no neighbors: channels must be */
     }
     /* depthwise kernels read planes where they write them */
     g.x = s->groups > 1 && !are_pixels(x, s->ic) && (g.y || are_pixels(y, s->oc));

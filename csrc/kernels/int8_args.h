@@ -7,7 +7,7 @@
 
 #include "product.h"
 
-/* Patches of an image whose channels are neighbours: rows of kh * kw * c bytes, flipped; what is outside
+/* Patches of an image whose channels are neighbors: rows of kh * kw * c bytes, flipped; what is outside
  * the image is `zero`. */
 typedef struct {
     const uint8_t *x; /* the first channel */
@@ -43,7 +43,7 @@ typedef struct {
     float a_scale, b_scale, lo, hi;
 } fo_qpair;
 
-/* Lanes of a vector of quads that are neighbouring channels, and the channel that vector q of a block of four has in a
+/* Lanes of a vector of quads that are neighboring channels, and the channel that vector q of a block of four has in a
  * lane: that of v_quads (simd.h). */
 static inline ptrdiff_t fo_quad_lanes(ptrdiff_t vl) { return vl / 4 ? 4 : 1; }
 static inline ptrdiff_t fo_quad_channel(ptrdiff_t q, ptrdiff_t lane, ptrdiff_t vl) {

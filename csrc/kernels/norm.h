@@ -4,7 +4,7 @@
  * The mean is a float and a rest, the mean of what is left, so that values far from zero keep their differences d; the
  * variance is the mean of d^2 less rest^2. Where squares pass the largest float, all is computed once more of x *
  * NORM_SMALL. Sums have one order, whether a vector holds elements of one fibre or an element of each of VL: bits do
- * not depend on strides. And local response normalisation, whose window runs over the channels of a pixel. */
+ * not depend on strides. And local response normalization, whose window runs over the channels of a pixel. */
 
 enum { NORM_SUMS = 4 /* at a time, of a vector each */, NORM_TIMES = 2 /* that a mean is made better */ };
 #define NORM_SMALL 0x1p-100f
@@ -15,7 +15,7 @@ typedef struct {
     ptrdiff_t step, lane, n, w;
 } norm_fibre;
 
-/* (x * unit + minus - rest) * factor is the normalised x. */
+/* (x * unit + minus - rest) * factor is the normalized x. */
 typedef struct {
     vf unit, minus, rest, factor;
 } norm_moments;
@@ -239,7 +239,7 @@ INLINE vf lrn_power(vf v, float beta) {
     return v_load(lane);
 }
 
-/* Row h of image n, channels contiguous: vectors of channels, whose neighbours are loads shifted by one. */
+/* Row h of image n, channels contiguous: vectors of channels, whose neighbors are loads shifted by one. */
 void FO_NAME(fo_lrn_row)(const fo_lrn_args *g, ptrdiff_t n, ptrdiff_t h) {
     /* perhaps far more than there are channels */
     const ptrdiff_t lower = (g->size - 1) / 2, upper = g->size - 1 - lower;

@@ -1,5 +1,5 @@
 /* Pooling: the rows of a window's columns first, then the columns, so that a mean's bits do not depend on the order in
- * memory. Vectors run along the channels where these are neighbours, else along the columns. Where the sides of a
+ * memory. Vectors run along the channels where these are neighbors, else along the columns. Where the sides of a
  * window are more than POOL_CHAIN together, rows and columns are added in blocks, with what the additions before have
  * lost. Blocks of columns begin at multiples in the window, so that zeros around the image change no bit. */
 
@@ -238,7 +238,7 @@ typedef struct {
     const float *counts;
 } pool_strip;
 
-/* What `height` rows from x on come to in nv vectors of columns, neighbours; lanes: of the last vector, unless it is
+/* What `height` rows from x on come to in nv vectors of columns, neighbors; lanes: of the last vector, unless it is
  * whole. The other lanes are as outside the image. */
 INLINE void pool_columns(const fo_pool_kind kind, const int nv, const bool whole, bool longer, const float *x,
                          ptrdiff_t down, ptrdiff_t height, float *columns, vm lanes) {

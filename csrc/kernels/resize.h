@@ -1,5 +1,5 @@
 /* Nearest and linear resizing: columns first, then rows. Vectors run along the channels of a pixel where these are
- * neighbours, else along the columns. */
+ * neighbors, else along the columns. */
 
 INLINE vf v_between(vf a, vf b, vf t) { return v_fma(t, v_sub(b, a), a); }
 

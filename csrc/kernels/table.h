@@ -176,7 +176,7 @@ typedef struct {
 } fo_fibres;
 
 /* Output rows h0 .. h1 of output channels c0 .. c1 of one image of a depthwise convolution. x, y and r start at the
- * image; r.data is NULL where there is no residual. Lanes are columns, or channels (nhwc), which are neighbours in y
+ * image; r.data is NULL where there is no residual. Lanes are columns, or channels (nhwc), which are neighbors in y
  * and r then. Taps of channel c: w[c*ldw + tap]; nhwc: w[(c/vl * taps + tap) * vl + c%vl]. Input channel of c: c /
  * multiplier. */
 typedef struct {

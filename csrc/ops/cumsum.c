@@ -1,4 +1,4 @@
-/* Sums of what is before each element of fibres, added in the order of the elements. Where fibres are neighbours, rows
+/* Sums of what is before each element of fibres, added in the order of the elements. Where fibres are neighbors, rows
  * of them are added to rows, which the compiler makes vectors of. */
 #include "../dispatch/estimate.h"
 #include "../runtime/parallel.h"
@@ -6,7 +6,7 @@
 
 typedef struct {
     const fo_cumsum_args *a;
-    fo_axes outer; /* without the axis of the lanes: neighbouring fibres, if there are any */
+    fo_axes outer; /* without the axis of the lanes: neighboring fibres, if there are any */
     ptrdiff_t lanes, y_lane, x_lane, block, blocks;
 } cumsum_job;
 

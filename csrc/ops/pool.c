@@ -1,4 +1,4 @@
-/* Pooling: where channels are neighbours a task is an output row of an image, else rows of a plane. */
+/* Pooling: where channels are neighbors a task is an output row of an image, else rows of a plane. */
 #include <math.h>
 
 #include "../dispatch/estimate.h"
@@ -62,7 +62,7 @@ static void pool_whole(void *context, ptrdiff_t task, int thread) {
     for (ptrdiff_t i = task * job->rows; i < end; i += vl) job->kn->pool_whole(job->a, i, min_(vl, end - i));
 }
 
-/* Whether each plane has one window, of neighbours that all lie inside. */
+/* Whether each plane has one window, of neighbors that all lie inside. */
 static bool is_whole(const fo_pool_args *a) {
     return a->oh == 1 && a->ow == 1 && a->x.sw == 1 && a->dw == 1 && !a->top && !a->left && a->kw <= a->iw &&
            (a->kh - 1) * a->dh < a->ih;

@@ -1,4 +1,4 @@
-/* Resizing and local response normalisation: a task is an output row of an image, or rows of a plane. */
+/* Resizing and local response normalization: a task is an output row of an image, or rows of a plane. */
 #include "../dispatch/estimate.h"
 #include "../runtime/arena.h"
 #include "../runtime/parallel.h"

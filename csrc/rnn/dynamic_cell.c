@@ -1,7 +1,7 @@
-/* LSTMs of int8 weights, whose x and h are quantised as they come (DynamicQuantizeLSTM).
+/* LSTMs of int8 weights, whose x and h are quantized as they come (DynamicQuantizeLSTM).
  *
- *   sums[t] = w_ih x[t] + bias      of all steps at once, x quantised by the range of all
- *   start   = w_hh h + sums[t]      h quantised by the range of all rows; then the gates of kn->step
+ *   sums[t] = w_ih x[t] + bias      of all steps at once, x quantized by the range of all
+ *   start   = w_hh h + sums[t]      h quantized by the range of all rows; then the gates of kn->step
  *
  * Products are those of matmul/product.h, their columns gates of blocks of units (kernels/rnn.h).
  */

@@ -1,4 +1,4 @@
-/* Cells of int8 weights, whose operands are quantised as they come. */
+/* Cells of int8 weights, whose operands are quantized as they come. */
 #ifndef FO_DYNAMIC_CELL_H
 #define FO_DYNAMIC_CELL_H
 

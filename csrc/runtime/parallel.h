@@ -24,7 +24,7 @@ static inline int fo_threads_of(fo_team team, double ns) { return ns < team.leas
 typedef void fo_task(void *context, ptrdiff_t task, int thread);
 void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context);
 
-/* The same of tasks that can be divided: a thread that comes late to the last of its tasks, because a neighbour takes a
+/* The same of tasks that can be divided: a thread that comes late to the last of its tasks, because a neighbor takes a
  * share of its core, claims a half of it, then a quarter, so that others who have nothing left to do take the rest. */
 typedef struct {
     ptrdiff_t task;

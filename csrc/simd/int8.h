@@ -1,4 +1,4 @@
-/* The vocabulary of integers and bytes: the contract that each simd/X_int8.h fulfils, besides simd.h. Four bytes fill
+/* The vocabulary of integers and bytes: the contract that each simd/X_int8.h fulfills, besides simd.h. Four bytes fill
  * a lane, byte 0 first in memory.
  *
  *   vi                                 VL integers of 32 bits, or 4*VL bytes

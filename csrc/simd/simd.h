@@ -1,4 +1,4 @@
-/* The vocabulary of vector operations: the contract that each simd/X.h fulfils.
+/* The vocabulary of vector operations: the contract that each simd/X.h fulfills.
  *
  * A kernel is written once over these names and compiled once for each instruction set. An X.h defines
  *
@@ -11,7 +11,7 @@
  *
  *   v_load(p) v_store(p, v)            any alignment
  *   v_range(lo, hi)                    the lanes lo <= lane < hi; lo and hi may lie outside 0..VL
- *   v_load_f16(p)                      VL float16 values (their bits), widened exactly; a signalling NaN becomes quiet
+ *   v_load_f16(p)                      VL float16 values (their bits), widened exactly; a signaling NaN becomes quiet
  *   v_store_f16(p, v)                  VL floats as float16, rounded to nearest, ties to even; NaN stays a quiet one
  *   v_load_bf16(p)                     VL bfloat16 values (their bits), widened exactly
  *   v_load_bits(p, first, bits)        of VL words at p those bits, as a number q: 2^23 + q

@@ -121,7 +121,7 @@ cdef int fill_softmax(Program p, fo_step *s, tensor *t, tuple o) except -1:
     a.log = o[1]
 
 
-cdef int normalise(Program p, fo_step *s, tensor *t, tuple o, axes, scaled) except -1:
+cdef int normalize(Program p, fo_step *s, tensor *t, tuple o, axes, scaled) except -1:
     """scale and shift have an element for each point of `axes` in their order, or of axis `scaled`."""
     cdef fo_norm_args *a = &s.norm
     cdef fo_step copy = empty_step()
@@ -144,7 +144,7 @@ cdef int fill_norm(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """Layer norm of x + residual over first_axis and those behind it, where scale and shift have an element each; rms:
     with 0 for the mean."""
     cdef int d
-    normalise(p, s, t, o, range(o[3] % t.nd, t.nd), ())
+    normalize(p, s, t, o, range(o[3] % t.nd, t.nd), ())
     s.norm.rms = o[4]
     for d in range(t.nd if t[2].slot != ABSENT else 0):
         if t[2].stride[d] != t.stride[d] and t.shape[d] != 1:
@@ -153,4 +153,4 @@ cdef int fill_norm(Program p, fo_step *s, tensor *t, tuple o) except -1:
 
 cdef int fill_instance_norm(Program p, fo_step *s, tensor *t, tuple o) except -1:
     """Over the axes behind the first two; scale and shift have an element for each point of axis 1."""
-    normalise(p, s, t, o, range(2, t.nd), (1,))
+    normalize(p, s, t, o, range(2, t.nd), (1,))

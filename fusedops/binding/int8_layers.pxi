@@ -197,7 +197,7 @@ cdef class QLinearPlan:
               bint whole=False, ndarray nudge=None, product_q=None, ndarray w_zero=None):
         """w (n, k) int8 of any strides; w_scale (n,) and bias (n,) or None float32, contiguous.
 
-        *_q: (scale, zero_point) of numbers, or None. whole: rows of floats have one quantisation in all. nudge (n,),
+        *_q: (scale, zero_point) of numbers, or None. whole: rows of floats have one quantization in all. nudge (n,),
         product_q, of uint8, and w_zero (n,) int8: see quantized.h.
         """
         cdef fo_quantized q

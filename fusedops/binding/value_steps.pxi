@@ -227,7 +227,7 @@ cdef int fill_roi_align(Program p, fo_step *s, tensor *t, tuple o) except -1:
 
 
 cdef void merge_in_order(fo_axes *a) noexcept:
-    """Neighbouring axes that lie as one in all tensors become one; at least one stays."""
+    """Neighboring axes that lie as one in all tensors become one; at least one stays."""
     cdef int d, k, last = -1
     cdef bint one
     for d in range(a.nd):

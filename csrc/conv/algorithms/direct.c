@@ -157,7 +157,7 @@ static double form_cost(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, ptrdiff_
     return lanes * latency * (1 + (transposed ? 9.0 : 1.0) / k);
 }
 
-/* What pixels as columns cost more, on the same scale, where channels are neighbours: a square of vectors is
+/* What pixels as columns cost more, on the same scale, where channels are neighbors: a square of vectors is
  * transposed in five cycles for each of them. */
 static double transpose_cost(const fo_conv2d *plan) {
     const double squares = plan->s.groups > 1 ? (double)plan->icg / plan->kn->vl : div_up(plan->icg, plan->kn->vl);

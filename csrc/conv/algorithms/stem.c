@@ -46,7 +46,7 @@ static void pack_panel(const fo_conv2d *plan, const void *context, ptrdiff_t par
             }
 }
 
-/* Input row h of every channel of image n, or NULL outside the image; where columns are not neighbours they are copied
+/* Input row h of every channel of image n, or NULL outside the image; where columns are not neighbors they are copied
  * to `room`. */
 static const float *row_of(const stem *s, ptrdiff_t n, ptrdiff_t h, float *room, ptrdiff_t *plane) {
     const bool planar = s->x.sw == 1;

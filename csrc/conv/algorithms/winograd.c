@@ -4,7 +4,7 @@
  * The tiles of all images are numbered row by row. A block of them goes through three stages, its V and M staying in
  * the cache:
  *
- *     V[position][tile][ic]  from x    transform, a run of neighbouring tiles at a time
+ *     V[position][tile][ic]  from x    transform, a run of neighboring tiles at a time
  *     M[position][tile][oc]  = V U     one product for each of the (m+2)^2 positions, U[position] packed in the plan;
  *                                      stride 2: (m+1)^2 positions, whose V and U have one, two or four phases of ic
  *                                      channels

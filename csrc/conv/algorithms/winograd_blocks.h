@@ -35,7 +35,7 @@ typedef struct {
     tile_block shared_block;
 } winograd;
 
-/* Neighbours in a row of tiles: `whole` of them, and a narrow one of `last` columns unless that is 0. */
+/* Neighbors in a row of tiles: `whole` of them, and a narrow one of `last` columns unless that is 0. */
 typedef struct {
     ptrdiff_t n, h, q; /* image, first row and column */
     int height, last;

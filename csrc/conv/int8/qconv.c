@@ -117,7 +117,7 @@ static bool make(fo_qconv2d *plan, const fo_conv2d_shape *shape, fo_dtype type, 
         ordered && make_products(&plan->products, type, shape->groups, shape->oc / shape->groups, k, ordered, q);
     fo_free(ordered);
     if (!made || !plan->depthwise) return made;
-    fo_product_free(&plan->products); /* one group's constants are neighbours */
+    fo_product_free(&plan->products); /* one group's constants are neighbors */
     return make_products(&plan->products, FO_S8, 1, shape->oc, taps, w, q) && make_depthwise(plan, w);
 }
 
@@ -238,7 +238,7 @@ static void plane_task(void *context, ptrdiff_t task, int thread) {
                                               (uint8_t *)(job->scratch + thread * job->each));
 }
 
-/* Bytes to bytes, of rows whose pixels are neighbours and wide enough: for vectors where rows do not run on, and for
+/* Bytes to bytes, of rows whose pixels are neighbors and wide enough: for vectors where rows do not run on, and for
  * copies without tails where the set has no masks. */
 static bool fits_planes(const fo_qconv2d *plan, const fo_product_call *p, const fo_conv2d_size *z, const fo_image *x,
                         const fo_image *y) {

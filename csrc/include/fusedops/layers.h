@@ -102,7 +102,7 @@ const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, 
 /* The algorithms that have a kernel for images of this size, best known first; how many. */
 enum { FO_ALGORITHM_NAMES = 8 };
 int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *size, const char *names[FO_ALGORITHM_NAMES]);
-/* The floats from one pixel of x to the next that it reads fastest, where channels are neighbours: those of the
+/* The floats from one pixel of x to the next that it reads fastest, where channels are neighbors: those of the
  * channels, or more. */
 ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan);
 
@@ -148,7 +148,7 @@ typedef struct {
  * w_hh may be NULL.
  *
  * An LSTM without w_hr may have w_ih and w_hh of FO_S8, with a scale and, or NULL, a zero point for each row. x and h
- * are then quantised as they come, x by the range of the whole sequence, h by that of all rows before each step. */
+ * are then quantized as they come, x by the range of the whole sequence, h by that of all rows before each step. */
 typedef struct {
     fo_weights w_ih, w_hh, w_hr; /* of one type */
     const float *b_ih, *b_hh, *peephole;

@@ -126,7 +126,7 @@ void fo_sample(const fo_sample_args *args);
 
 /* y[n,:,i,j] = x[n] (c,h,w) between its pixels, at row and column (places(n,i,j) + before) * scale + shift of either
  * axis: the nearest pixel, or the sum over 2 or 4 pixels along each axis. What lies beyond the image is 0, its nearest
- * pixel, or reflected at low and high. A place that is NaN is beyond. Channels are neighbours in x and y. FO_OUTSIDE:
+ * pixel, or reflected at low and high. A place that is NaN is beyond. Channels are neighbors in x and y. FO_OUTSIDE:
  * there are no pixels. */
 #define FO_EACH_BEYOND(X) X(BEYOND_ZEROS, "zeros") X(BEYOND_BORDER, "border") X(BEYOND_REFLECTION, "reflection")
 typedef enum { FO_EACH_BEYOND(FO_MEMBER) } fo_beyond;
@@ -149,7 +149,7 @@ fo_status fo_grid_sample(const fo_grid_sample_args *args);
 /* y[r,:,i,j] = the mean of x[batch[r]] (c,h,w), read between its pixels, at `samples` points along each axis of bin
  * (i, j) of oh x ow that box r is cut into; 0 samples: one for each pixel of a bin. Boxes (count, 4), `ldb` apart, are
  * (left, top, right, bottom) * scale + shift, at least 1 long where they are not `centred`. Points farther than a pixel
- * beyond the image count as 0. Channels are neighbours in x and y. FO_OUTSIDE for a batch that is none, or a box that
+ * beyond the image count as 0. Channels are neighbors in x and y. FO_OUTSIDE for a batch that is none, or a box that
  * is not finite. */
 typedef struct {
     ptrdiff_t count, n, c, h, w, oh, ow, samples, ldb, batch_step;
@@ -220,7 +220,7 @@ typedef struct {
 fo_status fo_scatter(const fo_scatter_args *args);
 
 /* For each point of rows (y, x, c, s): y = x, d elements with steps sy and sx, of which the first are pairs (u, v),
- * made (u c - v s, u s + v c) with the c and s of each pair. Halves of pairs are `half` apart, or neighbours. */
+ * made (u c - v s, u s + v c) with the c and s of each pair. Halves of pairs are `half` apart, or neighbors. */
 typedef struct {
     fo_axes rows;
     ptrdiff_t half, d, sy, sx;
@@ -356,8 +356,8 @@ typedef struct {
 } fo_convert_args;
 void fo_convert(const fo_convert_args *args);
 
-/* y = floats of the uint8 that x becomes by q, or, of scale 0, by the quantisation that fits its least and largest
- * element: what a layer that quantises its input as it comes computes with. y may be x. */
+/* y = floats of the uint8 that x becomes by q, or, of scale 0, by the quantization that fits its least and largest
+ * element: what a layer that quantizes its input as it comes computes with. y may be x. */
 typedef struct {
     ptrdiff_t n;
     const float *x;
@@ -386,7 +386,7 @@ typedef struct {
 } fo_qbinary_args;
 fo_status fo_qbinary(const fo_qbinary_args *args);
 
-/* As fo_pool, of images whose channels are neighbours, their data of bytes; a maximum has x's quantisation. */
+/* As fo_pool, of images whose channels are neighbors, their data of bytes; a maximum has x's quantization. */
 typedef struct {
     fo_pool_args pool;
     fo_dtype tx, ty;
@@ -394,7 +394,7 @@ typedef struct {
 } fo_qpool_args;
 fo_status fo_qpool(const fo_qpool_args *args);
 
-/* y[n,c,h,w] = x[n, c, h0[h], w0[w]] of images of int8 whose channels are neighbours. */
+/* y[n,c,h,w] = x[n, c, h0[h], w0[w]] of images of int8 whose channels are neighbors. */
 fo_status fo_nearest(const fo_resize_args *args);
 
 /* y[n,h,p,:] = past[n,h,p,:] for p < begins[n], x[n,h,p - begins[n],:] for the t rows after them, 0 for all others of

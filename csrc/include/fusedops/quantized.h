@@ -16,7 +16,7 @@ bool fo_has_dot_product(void);
 bool fo_multiplies_by_amx(void);
 
 /* What a layer of int8 is made of, besides int8 weights: a scale for each output, bias and zero points of weights, or
- * NULL. x of floats: each row gets the quantisation that fits its least and largest element, or all of them one
+ * NULL. x of floats: each row gets the quantization that fits its least and largest element, or all of them one
  * (whole). y of floats has the results as they are. */
 typedef struct {
     const float *w_scale, *bias;

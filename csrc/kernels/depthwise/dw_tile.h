@@ -3,7 +3,7 @@
  *      o o o o o o    the tile's window of x: each of its vectors is loaded once, for the taps of every pixel that
  *      o x x x x o    needs it; their sums are in registers (3 x 3, stride 1, 2 x 4 pixels)
  *      o x x x x o
- *      o o o o o o    Channels are neighbours in memory: a tile reads as many streams as its window has pixels.
+ *      o o o o o o    Channels are neighbors in memory: a tile reads as many streams as its window has pixels.
  *
  * Taps are in blocks of VL channels, one vector a tap. Columns of the window that lie outside the image are zeros,
  * by a literal of the form or, in masked tiles, by a mask each; rows outside are skipped.

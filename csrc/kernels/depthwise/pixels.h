@@ -76,7 +76,7 @@ static dw_span dw_span_at(const fo_depthwise_args *g, ptrdiff_t c, ptrdiff_t cou
     return (dw_span){c, count, g->w + c * g->s->kh * g->s->kw, g->bias ? g->bias + c : dw_no_bias};
 }
 
-/* Taps of the vectors from c0 + shift on: lanes of two neighbouring blocks, the last one's of the last and the first.
+/* Taps of the vectors from c0 + shift on: lanes of two neighboring blocks, the last one's of the last and the first.
  * Behind them the bias, likewise. */
 static void dw_shift_taps(const fo_depthwise_args *g, dw_cut *v, float *to) {
     const ptrdiff_t kk = g->s->kh * g->s->kw, own = VL - v->shift, count = v->all.count;

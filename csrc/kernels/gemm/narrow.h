@@ -28,7 +28,7 @@ INLINE void narrow_steps(const fo_gemm_args *g, const int n, const bool all, con
             UNROLL_FOR (int j = 0; j < n; j++) sums[j] = v_fma(t[u], v_set1(b[u * g->ldb + j]), sums[j]);
 }
 
-/* Column j of `rows` rows from i on, whose neighbours in `sums` are rows, too: a transposed tile, but for where C has
+/* Column j of `rows` rows from i on, whose neighbors in `sums` are rows, too: a transposed tile, but for where C has
  * its rows. */
 static __attribute__((noinline)) void narrow_end(const fo_gemm_args *g, const float *sums, ptrdiff_t i, int j,
                                                  ptrdiff_t rows) {

@@ -1,6 +1,6 @@
 /* Depthwise convolutions of bytes, channels first, stride 1 or 2 along rows.
  *
- *   x   b0 b1 b2 b3 | b4 ..    a lane of a load has four neighbours of a row: the taps of one output. Loads at four
+ *   x   b0 b1 b2 b3 | b4 ..    a lane of a load has four neighbors of a row: the taps of one output. Loads at four
  *          b1 b2 b3 b4 | ..    offsets have those of all outputs, and no byte is moved; stride 2: two, of two vectors
  *
  * Rows of a channel are copied to where those outside the image are, too, so close that an output row with stride 1

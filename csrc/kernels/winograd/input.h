@@ -83,7 +83,7 @@ INLINE void transform_columns(const int stride, const int m, const int height, c
     }
 }
 
-/* Columns q .. end-1 of an image whose channels are neighbours. */
+/* Columns q .. end-1 of an image whose channels are neighbors. */
 INLINE void columns_nhwc(const int stride, const int m, const int height, const input_columns *g, ptrdiff_t q,
                          ptrdiff_t end) {
     const bool strip = g->channels <= VL; /* of one vector: columns are the inner loop */

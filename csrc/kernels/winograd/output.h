@@ -54,7 +54,7 @@ INLINE void restore_column(const int stride, const int m, const int height, cons
     UNROLL_FOR (int i = 0; i < height; i++) d[i] = v_add(d[i], bias);
 }
 
-/* From the registers to y: all rows, channels that are neighbours, in whole vectors, and a clip at most. */
+/* From the registers to y: all rows, channels that are neighbors, in whole vectors, and a clip at most. */
 INLINE void columns_direct(const int stride, const int m, const int height, const output_columns *g,
                            ptrdiff_t channels) {
     const ep_bounds ep = ep_start(&g->act);
