@@ -218,7 +218,7 @@ class MBConv:
 
 @dataclass(frozen=True)
 class MaxPool:
-    """3x3, stride 2, padding 1: what a ResNet has behind its first convolution."""
+    """3x3, stride 2, padding 1: what a ResNet has after its first convolution."""
 
     channels: int
     size: int

@@ -288,7 +288,7 @@ OPERATORS = {
 
 
 OPSETS = {"DeformConv": 19}  # of operators that are newer than the others' forms
-ORDER = {"DeformConv": ["x0", "c0", "x1"]}  # of nodes whose constants are not behind their inputs
+ORDER = {"DeformConv": ["x0", "c0", "x1"]}  # of nodes whose constants are not after their inputs
 
 
 def operators(threads):
@@ -333,7 +333,7 @@ def operators(threads):
 
 
 def networks():
-    """Networks of few layers beside the layers, called one by one."""
+    """Networks of few layers, and the same layers called one by one."""
     if not ONNX:
         return
     for text, nodes, x, layers in few_layers.networks(draw):
@@ -361,7 +361,7 @@ def cases(threads=1):
 
 
 def seconds(case, rounds=7, least=1e-3):
-    """The least mean of some calls of each, in turns."""
+    """The least mean of some calls of each, interleaved."""
     numbers, best = {}, {}
     for who, call in case.calls.items():
         numbers[who] = max(1, int(least / max(batch_time(call, 1), 1e-7)))

@@ -7,7 +7,7 @@ import fusedops as fo
 
 
 def _convolutions(draw):
-    """Channels first: alone, and with a ReLU and a 1x1 convolution behind it."""
+    """Channels first: alone, and with a ReLU and a 1x1 convolution after it."""
     for ic, s, oc, k, g, stride in [
         *[(32, 128, 32, 3, 32, 1), (96, 28, 96, 5, 96, 2), (240, 28, 240, 3, 240, 1), (64, 112, 64, 3, 64, 1)],
         *[(64, 56, 64, 3, 1, 1), (3, 224, 32, 3, 1, 2), (256, 14, 256, 1, 1, 1), (512, 7, 512, 3, 1, 1)],

@@ -1,4 +1,4 @@
-"""What a call costs beside its work: every layer on as little as one frame of 40 channels, into memory that is there.
+"""What a call costs besides its work: every layer on as little as one frame of 40 channels, into memory that is there.
 
 No two layers do the same work here; those of a few thousand multiply-adds are to be within a microsecond of `Linear`.
 """

@@ -1,4 +1,4 @@
-"""Functions and operators on arrays of every shape, each beside its peers: a group for each case of cliffs.py."""
+"""Functions and operators on arrays of every shape, each next to its peers: a group for each case of cliffs.py."""
 
 import pytest
 

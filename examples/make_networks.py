@@ -1,4 +1,4 @@
-"""Trains the two small networks that the other examples use, in about a minute, and writes their files beside itself.
+"""Trains the two small networks that the other examples use, in about a minute, and writes their files next to it.
 
     python examples/make_networks.py        needs PyTorch and scikit-learn; nothing else here does
 

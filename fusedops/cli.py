@@ -14,7 +14,7 @@ from .layers import PRECISIONS
 def _parsed(parser, argv):
     try:
         return parser.parse_args(argv)
-    except SystemExit:  # behind help, whose reader may have read enough
+    except SystemExit:  # after help, whose reader may have read enough
         sys.stdout.flush()
         raise
 

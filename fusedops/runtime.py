@@ -15,7 +15,7 @@ def set_num_threads(n: int) -> None:
     Parameters
     ----------
     n : int
-        From 1 to 1024. Results have the same bits with any number.
+        From 1 to 1024. Results are bit-identical with any number.
 
     Raises
     ------

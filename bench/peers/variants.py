@@ -29,7 +29,7 @@ def calls(name, batch=1):
 
 
 def variants_of(name):
-    """Which forms a case has beside plain NumPy."""
+    """Which forms a case has besides plain NumPy."""
     case = (CASES | FUSION)[name]
     if isinstance(case, Pass):
         return (*(["unfused"] if case.residual else []), "fused")

@@ -104,7 +104,7 @@ class TfliteBuilder(Builder):
         )
 
     def max_pool(self, x, operation):
-        """Zeros around an image behind a ReLU: as good as nothing."""
+        """Zeros around an image after a ReLU: as good as nothing."""
         size = operation.size // 2
         return self.node(
             (schema.BuiltinOperator.MAX_POOL_2D, "Pool2DOptions"),

@@ -5,7 +5,7 @@
 
 A row is a shape, a set, a layout and an algorithm, with the microseconds of a call: `warm`, all in the caches from the
 call before, and `cold`, after everything has left them, as a network's weights have. Both are the least of several
-calls, of all algorithms in turns. "other" is what the library takes by itself where no algorithm's name asks for it.
+calls, of all algorithms interleaved. "other" is what the library takes by itself where no algorithm's name asks for it.
 Add the processor to MACHINES of judge.py.
 """
 
@@ -112,7 +112,7 @@ def made(shape, layout):
 
 
 def least(calls, seconds, before=None):
-    """The least microseconds of each call, in turns, for about so many seconds."""
+    """The least microseconds of each call, interleaved, for about so many seconds."""
     best, end = dict.fromkeys(calls, np.inf), time.perf_counter() + seconds
     for turn in itertools.count():
         for name, call in calls.items():

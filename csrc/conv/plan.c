@@ -208,7 +208,7 @@ const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdif
     return first;
 }
 
-/* With zeros behind it, for what is widened between rows. */
+/* With zeros after it, for what is widened between rows. */
 static void copy_row(const fo_conv2d *plan, const void *context, ptrdiff_t part, float *packed) {
     (void)context;
     const ptrdiff_t size = fo_size(plan->type), bytes = plan->k * size, all = plan->ldw * size;

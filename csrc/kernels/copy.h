@@ -110,7 +110,7 @@ void FO_NAME(fo_sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, co
     }
 }
 
-/* Of what is left of a vector, a copy with zeros behind it. */
+/* Of what is left of a vector, a copy with zeros after it. */
 INLINE void widen(const fo_dtype type, ptrdiff_t n, const char *from, float *to) {
     ptrdiff_t i = 0;
     for (; i + VL <= n; i += VL) v_store(to + i, v_load_as(type, from, i));

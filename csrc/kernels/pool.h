@@ -5,7 +5,7 @@
 
 enum { POOL_VECTORS = 4, POOL_CHAIN = 128, POOL_FLOATS = FO_L1_SHARE / sizeof(float) /* of what columns come to */ };
 
-/* The taps first .. last-1 of `taps`, `step` apart from `base` on, that fall into lo .. hi-1. */
+/* The taps first .. last-1 of `taps`, `base` first and then at every `step`, that fall into lo .. hi-1. */
 typedef struct {
     ptrdiff_t first, last;
 } pool_range;

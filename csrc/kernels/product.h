@@ -21,7 +21,7 @@ static inline bool fo_in_registers(const fo_activation *act) { return act->kind 
 /* How sums of int8 become results: y = activation(residual_scale * (residual - residual_zero) + (sum * scale + bias)),
  * a float or rounded and saturated to int8. Sums start with `start`. nudge: they start with their bias, and the bias
  * of the epilogue is what scale lacks (eb_twice). Operations of floats in this order, a multiply-add rounding once, so
- * that all sets have the same bits. Arrays have an element a channel, whole vectors. */
+ * that all sets are bit-identical. Arrays have an element a channel, whole vectors. */
 typedef struct {
     const int32_t *start;  /* with row_zero the sums of weights */
     const int32_t *w_zero; /* zero points of the weights, negated, or NULL */

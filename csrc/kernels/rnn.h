@@ -165,7 +165,7 @@ static __attribute__((noinline)) void finish_step(const fo_step_args *g, const s
     }
 }
 
-/* Weights, `at` elements behind w. */
+/* Weights, `at` elements after w. */
 INLINE const void *step_at(const fo_dtype type, const void *w, const ptrdiff_t at) {
     return fo_size(type) == 2 ? (const void *)((const uint16_t *)w + at) : (const float *)w + at;
 }

@@ -43,7 +43,7 @@ INLINE float grid_reflected(float v, float low, float high) {
     return span > 0 ? low + (d < twice - d ? d : twice - d) : 0;
 }
 
-/* The weights of `taps` pixels, of which the first is at or before a point, t behind it or, of four, behind the
+/* The weights of `taps` pixels, of which the first is at or before a point, t after it or, of four, after the
  * second. */
 INLINE void grid_weights(const int taps, float t, float weight[GRID_TAPS]) {
     const float a = -0.75f, s = 1 - t, far = 1 + t, end = 2 - t; /* of cubic weights */

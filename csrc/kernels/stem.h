@@ -109,6 +109,6 @@ void FO_NAME(fo_stem_rows)(ptrdiff_t n, const float *const rows[5], float *y, pt
         else
             UNROLL_FOR (int t = 0; t < 5; t++) d[t] = v_load_tail(rows[t] + j, n - j);
         const vf planes[5] = {d[2], v_sub(d[0], d[2]), d[1], v_sub(d[4], d[2]), d[3]};
-        UNROLL_FOR (int t = 0; t < 5; t++) v_store(y + t * step + j, planes[t]); /* behind the row stand zeros */
+        UNROLL_FOR (int t = 0; t < 5; t++) v_store(y + t * step + j, planes[t]); /* after the row stand zeros */
     }
 }

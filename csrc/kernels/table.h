@@ -80,7 +80,7 @@ typedef struct {
 } fo_strassen_args;
 
 /* Winograd's F(tile x tile, 3x3), for tiles side by side in one image: `count` of height x tile outputs, and one of
- * height x last behind them, unless last is 0.
+ * height x last after them, unless last is 0.
  * v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors; v_last for
  * the last one. Stride 2: positions have one, two or four phases, `phase` floats apart (kernels/winograd/points.h).
  * By rows of positions: mid[row*mid_row + column*ldv + c] = B^T d, and v is that of one row. */
@@ -193,7 +193,7 @@ typedef struct {
 
 /* Row of ow > 4 outputs of a depthwise convolution, 3 x 3 of stride 1 or 2 (kernels/depthwise/line.h): `vectors` of
  * channels, their taps and bias. Input rows are iw pixels long, `left` (0 or 1) columns of zeros stand before them and
- * at most one behind; NULL: outside the image. */
+ * at most one after; NULL: outside the image. */
 typedef struct {
     int stride;
     const float *rows[3];

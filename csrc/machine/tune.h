@@ -173,7 +173,7 @@ enum { FO_BLOCK_BYTES_AN_OUTPUT = 16 << 10 };
 
 enum {
     FO_STEP_BLOCK_FLOATS = 4096, /* of weights that tiles of many rows share: half of the first-level cache */
-    FO_STEP_SUMS_FLOATS = 3072   /* of sums that are finished together, beside them */
+    FO_STEP_SUMS_FLOATS = 3072   /* of sums that are finished together with them */
 };
 
 /* ---- passes over memory (ops/, kernels/copy.h, elementwise.h, pool.h, ...) ---- */
@@ -259,7 +259,7 @@ enum {
     FO_KEEP_BYTES = 64 << 20, /* of scratch that a thread keeps from call to call */
     FO_SPARES = 4,            /* blocks of plans kept for the next; page faults of 270 KB took 140 us */
     FO_MIN_SPARE = 64 << 10,  /* bytes of such a block */
-    /* bytes by which a result is placed behind the input in its page: 512x14x14 0.5 (Zen 4) */
+    /* bytes by which a result is placed after the input in its page: 512x14x14 0.5 (Zen 4) */
     FO_ALIAS_OFFSET = 2560
 };
 

@@ -15,7 +15,7 @@ typedef struct {
     ptrdiff_t size; /* of an element; strides are in elements */
     char *y;
     const char *x;
-    /* the axis that is cut into blocks; axes before and behind it, but for the last, are `outer` */
+    /* the axis that is cut into blocks; axes before and after it, but for the last, are `outer` */
     int row;
     bool transposes; /* x is contiguous along `row` */
     ptrdiff_t block, blocks;

@@ -6,7 +6,7 @@
 typedef struct rows_job rows_job;
 struct rows_job {
     const fo_axes *axes;
-    /* Computes m rows of n elements; the tensors begin `offset` elements behind where the call's do. */
+    /* Computes m rows of n elements; the tensors begin `offset` elements after where the call's do. */
     void (*run)(const rows_job *, const ptrdiff_t offset[FO_TENSORS], ptrdiff_t m, ptrdiff_t n);
     const fo_kernels *kn;
     const void *args;

@@ -41,7 +41,7 @@ static void top_k_fibre(void *context, ptrdiff_t task, int thread) {
         const uint64_t key = fo_key(x[p * a->sx], p, a->least);
         if (key > heap[0]) heap[0] = key, fo_sink(heap, a->k, 0);
     }
-    for (ptrdiff_t last = a->k - 1; last >= 0; last--) { /* the worst goes behind the others */
+    for (ptrdiff_t last = a->k - 1; last >= 0; last--) { /* the worst goes after the others */
         const uint64_t worst = heap[0];
         const ptrdiff_t place = fo_key_place(worst);
         a->y[offset[0] + last * a->sy] = x[place * a->sx];

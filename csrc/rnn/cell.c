@@ -175,7 +175,7 @@ static void run_cell(void *context, int member, int members) {
     fo_cell_step(run->cell, &run->job, &(team_place){&run->barrier, member, members});
 }
 
-/* Lets x and h be rounded rows from `at` on, and results between behind them. */
+/* Lets x and h be rounded rows from `at` on, and results between after them. */
 static void round_operands(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io, char *at, fo_cell_rows *rows) {
     const fo_product_kernel *kernel = fo_cell_kernel(cell);
     const ptrdiff_t inputs = cell->s.inputs, outputs = cell->s.outputs;

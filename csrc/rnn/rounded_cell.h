@@ -4,7 +4,7 @@
 
 #include "cell_plan.h"
 
-/* The weights of a stage whose gates are `first` and those behind it, and the projection's; false where memory is
+/* The weights of a stage whose gates are `first` and those after it, and the projection's; false where memory is
  * short. */
 bool fo_cell_rounded_weights(const fo_cell *cell, const fo_cell_weights *from, int first, step_stage *stage);
 bool fo_cell_rounded_projection(fo_cell *cell, const fo_weights *w_hr);

@@ -8,7 +8,7 @@
  *     thread 1                          layer 1, steps 0-3    layer 1, steps 4-7    ...
  *
  * Where rows have lengths, the longest comes first inside, so that the rows that still run are the first ones, and
- * chunks end where a row does: nothing behind a length is computed. The first layer's x is gathered chunk by chunk,
+ * chunks end where a row does: nothing after a length is computed. The first layer's x is gathered chunk by chunk,
  * the last layer's y written row by row; layers between them keep this order.
  */
 #include <stdlib.h>
@@ -95,7 +95,7 @@ static void input_sums(const fo_cell *cell, const step_stage *stage, const float
     ptrdiff_t from, to;
     fo_cell_share(&mine->at, cell->blocks, cell->together, &from, &to);
     const ptrdiff_t j = from * stage->gates * kn->vl;
-    if (cell->type == FO_BF16 && to > from) { /* x is rounded rows, one behind another */
+    if (cell->type == FO_BF16 && to > from) { /* x is rounded rows, one after another */
         const fo_rounded_rows rows = rounded_rows(cell, (char *)x, 0, inputs);
         fo_cell_multiply(&stage->x, n * m, rows, j, (to - from) * stage->gates * kn->vl, sums + j, lds);
         return;
@@ -288,7 +288,7 @@ static void run_direction(const sequence_run *run, int layer, int direction, int
     if (lead) end_state(run, cell, index, d, run->rows && !backwards ? -1 : turn, mine);
 }
 
-/* Zeroes y behind each row's length, this member's share of the steps. */
+/* Zeroes y after each row's length, this member's share of the steps. */
 static void zero_rest(const sequence_run *run, int member, int members) {
     const fo_sequence *s = run->s;
     const ptrdiff_t n = s->directions * s->cells[(s->layers - 1) * s->directions]->s.outputs;

@@ -8,7 +8,7 @@
 void *fo_arena_take(size_t bytes);
 void fo_arena_release(void *scratch);
 
-/* The same for a team: *each floats for each of so many threads, and `rest` floats behind them all. *each becomes the
+/* The same for a team: *each floats for each of so many threads, and `rest` floats after them all. *each becomes the
  * distance between two threads' parts, which stays from call to call: a thread finds its part in its own processor's
  * cache. */
 float *fo_arena_share(ptrdiff_t *each, int threads, ptrdiff_t rest);

@@ -1,7 +1,7 @@
 /* Where images lie in a page: of layers called one by one, of a block's layers, of a network's arena.
  *
  * A load whose address equals that of a store on its way but for whole pages waits for it (4K aliasing). So what a step
- * writes begins FO_ALIAS_OFFSET bytes behind what it reads, modulo a page: depthwise convolutions, channels last, of
+ * writes begins FO_ALIAS_OFFSET bytes after what it reads, modulo a page: depthwise convolutions, channels last, of
  * power of two sizes take 0.6 to 0.9 of the time (Zen 4).
  */
 #include "../include/fusedops/fusedops.h"

@@ -17,8 +17,8 @@
  *   v_to_float(i)                      rounded to nearest, halves to even
  *   v_to_int(a)                        the same way, of floats within 32 bits
  *   v_load_bytes(p)                    VL uint8 as integers
- *   v_load_bytes_tail(p, n)            the first n of them, the other lanes 0; memory behind them is not touched
- *   v_load_quads_tail(p, n)            n <= 4*VL bytes, then zeros; memory behind them is not touched
+ *   v_load_bytes_tail(p, n)            the first n of them, the other lanes 0; memory after them is not touched
+ *   v_load_quads_tail(p, n)            n <= 4*VL bytes, then zeros; memory after them is not touched
  *   v_store_quads_tail(p, v, n)        the first n >= 0 bytes of v
  *   v_load_parts(parts, p, n)          n bytes of each of p[0..parts-1], then zeros; parts is 1, 2 or 4, a literal
  *   v_store_parts(parts, p, step, v, n, count)
@@ -43,7 +43,7 @@
  *                                      four bfloat16, as v_dot_bf16 twice; not on all sets, which have, of vectors of
  *                                      four lanes:
  *   v_load_two(p, q)                   8 bytes from p on, then as many from q on
- *   v_zip_words(a, b, upper)           lanes 0 and 1 (upper, a literal: 2 and 3) of a and b in turns
+ *   v_zip_words(a, b, upper)           lanes 0 and 1 (upper, a literal: 2 and 3) of a and b, interleaved
  *   v_zip_pairs(a, b, upper)           lanes 0 and 1 (upper: 2 and 3) of a, then those of b
  *   v_dot_lane(sum, a, w, lane)        sum += the products of four bytes of a, those of a lane (a literal), and of each
  *                                      lane's of w; not on all sets

@@ -4,7 +4,7 @@
 
 #include "../include/fusedops/dtype.h"
 
-/* VL elements of a type, a literal, as floats: `at` elements behind p. */
+/* VL elements of a type, a literal, as floats: `at` elements after p. */
 INLINE vf v_load_as(const fo_dtype type, const void *p, const ptrdiff_t at) {
     if (type == FO_F16) return v_load_f16((const uint16_t *)p + at);
     return type == FO_BF16 ? v_load_bf16((const uint16_t *)p + at) : v_load((const float *)p + at);

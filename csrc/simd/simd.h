@@ -73,7 +73,7 @@
 #define v_launder(p) __asm__("" : "+r"(p))
 
 /* What is read from memory where it is used: the compiler would spill it to vector registers, from where it waits
- * behind arithmetic. */
+ * after arithmetic. */
 #define v_force_mem(x) __asm__("" : "+m"(x))
 
 #endif

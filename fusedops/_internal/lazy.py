@@ -4,7 +4,7 @@ from importlib import import_module
 
 
 class LazyModule:
-    """Stands in for a module until something of it is asked for. Its name is beside an import for checkers of types,
+    """Stands in for a module until something of it is asked for. Its name is next to an import for checkers of types,
     which also tells tools such as PyInstaller of it."""
 
     def __init__(self, name, package=None):

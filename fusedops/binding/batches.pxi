@@ -1,4 +1,4 @@
-# Activations, batch norm, batches of products and rows of a table, as functions. Included by _core.pyx behind
+# Activations, batch norm, batches of products and rows of a table, as functions. Included by _core.pyx after
 # functions.pxi, which says how each of them takes its arrays.
 
 # ---- element by element

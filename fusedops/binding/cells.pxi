@@ -85,7 +85,7 @@ cdef class CellPlan:
         cdef ndarray y
         dims[0], dims[nd - 1] = cnp.PyArray_DIM(x, 0), width
         y = writable(out, nd, dims, x, h, c)
-        if y is None or self._lent is not None or not as_rows(y, &m, ld):  # an out may be a part of lent weights
+        if y is None or self._lent is not None or not as_rows(y, &m, ld):  # an out may be a part of borrowed weights
             y = new_result(nd, dims)
             as_rows(y, &m, ld)
         return y

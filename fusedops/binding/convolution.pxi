@@ -225,7 +225,7 @@ cdef class WindowPlan(ImagePlan):
         cdef fo_conv2d_shape *s = &self.shape
         cdef Py_ssize_t eh = (s.kh - 1) * s.dh + 1, ew = (s.kw - 1) * s.dw + 1
         z.n, z.ih, z.iw, z.top, z.left = n, ih, iw, self.top, self.left
-        if self.same:  # the output has ceil(input / stride) points; the odd zero goes behind
+        if self.same:  # the output has ceil(input / stride) points; the odd zero goes at the end
             z.oh, z.ow = (ih + s.sh - 1) // s.sh, (iw + s.sw - 1) // s.sw
             z.top, z.left = max((z.oh - 1) * s.sh + eh - ih, 0) // 2, max((z.ow - 1) * s.sw + ew - iw, 0) // 2
             return 0
@@ -481,7 +481,7 @@ cdef class SeparablePlan(ImagePlan):
         return self.pays(&z)
 
     cdef bint pays(self, const fo_conv2d_size *z) noexcept:
-        """As fuses, for the sizes of the images in front of and behind the depthwise part, whatever its padding."""
+        """As fuses, for the sizes of the images before and after the depthwise part, whatever its padding."""
         cdef fo_separable b = self.block()
         return fo_separable_pays(&b, z, self.nhwc)
 

@@ -115,7 +115,7 @@ cdef class TransposedWindows(Windows):
         # of the result, counted from the first output of a frame after the last one
         self.end = span + more - after - stride
         self.late = max(0, -self.end)  # outputs that the end of the sequence may cut off
-        # frames that later outputs need or stand at, beside the next one
+        # frames that later outputs need or stand at, besides the next one
         self.overlap = max((span - 1 + self.late) // stride, (self.late + stride - 1) // stride, self.end > 0)
         self.one_for_one = stride == 1 and self.before == self.late == 0
 

@@ -128,7 +128,7 @@ cdef bint split_axes(ndarray y, ndarray x, int first, int last, Py_ssize_t group
                      fo_axes *fibre) noexcept:
     """The axes first .. last of y and x as those of a fibre, the others as kept. False where kernels cannot read it so.
 
-    groups > 0: the first axis of the fibre is cut into so many, each with a scale of its own, behind one another.
+    groups > 0: the first axis of the fibre is cut into so many, each with a scale of its own, after one another.
     """
     cdef int d
     cdef Py_ssize_t size
@@ -422,7 +422,7 @@ cdef class TransposedPlan(ImagePlan):
         z.n, z.ih, z.iw, z.top, z.left = n, ih, iw, self.top, self.left
         z.oh = (ih - 1) * s.sh + (s.kh - 1) * s.dh + 1 + self.more_rows - self.top - self.bottom
         z.ow = (iw - 1) * s.sw + (s.kw - 1) * s.dw + 1 + self.more_columns - self.left - self.right
-        if self.same:  # the output has input * stride points; the odd row is cut off behind
+        if self.same:  # the output has input * stride points; the odd row is cut off at the end
             z.top, z.left = max(z.oh - ih * s.sh, 0) // 2, max(z.ow - iw * s.sw, 0) // 2
             z.oh, z.ow = ih * s.sh, iw * s.sw
         if ih < 1 or iw < 1 or z.oh < 1 or z.ow < 1:

@@ -141,7 +141,7 @@ cdef int normalize(Program p, fo_step *s, tensor *t, tuple o, axes, scaled) exce
 
 
 cdef int fill_norm(Program p, fo_step *s, tensor *t, tuple o) except -1:
-    """Layer norm of x + residual over first_axis and those behind it, where scale and shift have an element each; rms:
+    """Layer norm of x + residual over first_axis and those after it, where scale and shift have an element each; rms:
     with 0 for the mean."""
     cdef int d
     normalize(p, s, t, o, range(o[3] % t.nd, t.nd), ())
@@ -152,5 +152,5 @@ cdef int fill_norm(Program p, fo_step *s, tensor *t, tuple o) except -1:
 
 
 cdef int fill_instance_norm(Program p, fo_step *s, tensor *t, tuple o) except -1:
-    """Over the axes behind the first two; scale and shift have an element for each point of axis 1."""
+    """Over the axes after the first two; scale and shift have an element for each point of axis 1."""
     normalize(p, s, t, o, range(2, t.nd), (1,))

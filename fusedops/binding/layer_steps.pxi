@@ -173,8 +173,7 @@ cdef int fill_attention(Program p, fo_step *s, tensor *t, tuple o) except -1:
 
 
 cdef int fill_append(Program p, fo_step *s, tensor *t, tuple o) except -1:
-    """y (n, heads, room, d) of past (n, heads, kept, d) and x (n, heads, t, d) after begins (n,) rows of it; elements
-    of `size` bytes."""
+    """y (n, heads, room, d) of past (n, heads, kept, d) and x (n, heads, t, d) after begins (n,) rows of it."""
     cdef fo_append_args *a = &s.append
     cdef tensor *past = t
     cdef tensor *x = t + 1

@@ -1,6 +1,6 @@
 # Programs: a network's operations as prepared steps that run in one C call. Included by _core.pyx.
 #
-# What a kind of step takes is in STEPS (step_kinds.pxi), beside one function that fills its arguments in C (the other
+# What a kind of step takes is in STEPS (step_kinds.pxi), next to one function that fills its arguments in C (the other
 # *_steps.pxi); `Program.append` does the rest. A tensor argument of a step is `(slot, offset in bytes, shape, strides
 # in elements)`, memory that each run chooses, or an ndarray, which is bound for good. A fifth number is its distance in
 # bytes from one round to the next (see `repeat`). Images are (n, c, h, w) with any strides, in practice channels last.

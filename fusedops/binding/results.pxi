@@ -35,7 +35,7 @@ cdef object NUMPY_MEMORY = contextvars.Context().run(lambda: cnp.PyDataMem_GetHa
 
 cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, fo_place place=FO_BEHIND,
                         int dtype=cnp.NPY_FLOAT32):
-    """A new array, placed behind x, if it is not small and the user has no handler of NumPy's memory."""
+    """A new array, placed after x, if it is not small and the user has no handler of NumPy's memory."""
     cdef double nbytes = sizeof(float) if dtype == cnp.NPY_FLOAT32 else cnp.PyArray_DescrFromType(dtype).itemsize
     cdef int i
     for i in range(nd):

@@ -105,7 +105,7 @@ cdef class Stream:
     """A sequence taken step by step, or chunk by chunk: the state stays here between calls. Made by
     ``layer.stream(batch)``; for one thread at a time.
 
-    The outputs have the same bits as those of the whole sequence at once. A copy, also by way of pickle, has a state of
+    The outputs are bit-identical to those of the whole sequence at once. A copy, also by way of pickle, has a state of
     its own.
 
     Examples

@@ -50,7 +50,7 @@ def attention(
     causal : bool
         Query i sees the keys 0 .. i, also where t is not s, as in PyTorch's `scaled_dot_product_attention` and ONNX's
         Attention without a past; what it does not see is not computed. Where the last query belongs to the last key, as
-        behind keys of the past, see :meth:`KVCache.attention`.
+        after keys of the past, see :meth:`KVCache.attention`.
     scale : float, optional
         ``1 / sqrt(d)`` by default.
     precision : "float32" or "bfloat16"
@@ -110,12 +110,12 @@ def embedding(table: Input, indices: ArrayLike, *, out: Array | None = None) -> 
         Any strides, as PyTorch's ``nn.Embedding.weight``.
     indices : int or ndarray of integers, of any shape
         Each in -rows..rows-1; negative ones count from the end.
-    out : ndarray, float32, (..., d) behind the shape of indices, optional
+    out : ndarray, float32, (..., d) after the shape of indices, optional
         Any strides; it may overlap `table`.
 
     Returns
     -------
-    ndarray, float32, (..., d) behind the shape of indices
+    ndarray, float32, (..., d) after the shape of indices
         `out` where it is given.
 
     Raises

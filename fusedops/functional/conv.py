@@ -29,7 +29,7 @@ def _are_few_pixels(x, w, layout):
 
 
 def _of_few_pixels(x, w, bias, residual, activation, layout, out):
-    """A 1x1 convolution of an image of a pixel or two: a product by weights where they lie, with the same bits. None
+    """A 1x1 convolution of an image of a pixel or two: a product by weights where they lie, bit-identical. None
     for all others, and for what is an error."""
     if not _are_few_pixels(x, w, layout):
         return None
@@ -85,7 +85,7 @@ def conv2d(
     stride, dilation : int or (int, int)
     padding : int, (ph, pw), ((top, bottom), (left, right)), "same" or "valid"
         Zeros around the image. "same" gives ceil(input / stride) points; where their number is odd, one zero more
-        stands behind.
+        stands at the end.
     groups : int
     layout : {"NCHW", "NHWC"}
     algorithm : {"auto", "direct", "winograd", "winograd1d", "strassen"}

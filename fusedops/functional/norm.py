@@ -215,7 +215,7 @@ def group_norm(
     Parameters
     ----------
     x : ndarray, float32, (n, c, ...), or (n, ..., c) with ``layout="NHWC"``
-        Any strides, any number of axes behind the first.
+        Any strides, any number of axes after the first.
     groups : int
         Divides c.
     weight, bias : ndarray, float32, (c,), optional
@@ -293,7 +293,7 @@ def instance_norm(
     Parameters
     ----------
     x : ndarray, float32, (n, c, ...), or (n, ..., c) with ``layout="NHWC"``
-        Any strides, at least one axis beside those of the batch and the channels.
+        Any strides, at least one axis besides those of the batch and the channels.
     weight, bias : ndarray, float32, (c,), optional
     layout : {"NCHW", "NHWC"}
         Whether the channels are the second axis or the last.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def activation(x: Input, activation: Activation, *, out: Array | None = None) -> Array:
     """An activation of each element, ``y = activation(x)``.
 
-    Behind a product or convolution it costs nothing as that operation's `activation`; this is the pass for the rest.
+    After a product or convolution it costs nothing as that operation's `activation`; this is the pass for the rest.
 
     Parameters
     ----------
@@ -66,16 +66,16 @@ def activation(x: Input, activation: Activation, *, out: Array | None = None) ->
 def batch_norm(
     x: Input, bn: BatchNorm, *, activation: Activation = None, layout: Layout = "NCHW", out: Array | None = None
 ) -> Array:
-    """A batch norm with the statistics of training, and the activation behind it: ``y = activation(gamma (x - mean) /
+    """A batch norm with the statistics of training, and the activation after it: ``y = activation(gamma (x - mean) /
     sqrt(var + eps) + beta)``.
 
-    Behind a product or convolution it costs nothing as that operation's `bn`; this is the pass for a batch norm that
+    After a product or convolution it costs nothing as that operation's `bn`; this is the pass for a batch norm that
     stands elsewhere, as before a convolution.
 
     Parameters
     ----------
     x : ndarray, float32, (n, c, ...), or (n, ..., c) with ``layout="NHWC"``
-        Any strides, any number of axes behind the first.
+        Any strides, any number of axes after the first.
     bn : BatchNorm
     activation : None, str or tuple
         See :func:`conv2d`.

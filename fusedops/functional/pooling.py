@@ -352,6 +352,6 @@ def _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout):
 
 
 def _outputs(room, stride, end, ceil_mode):
-    """How many windows fit, `room` behind the first; with ceil_mode also one that begins before `end`."""
+    """How many windows fit, `room` after the first; with ceil_mode also one that begins before `end`."""
     full = room // stride + 1
     return full + (ceil_mode and room % stride > 0 and full * stride < end)

@@ -97,7 +97,7 @@ def load_onnx(
         :meth:`Model.seed`.
     num_threads : int, optional
         The most threads that calls of this network use, of those that :func:`fusedops.set_num_threads` allows. Networks
-        with other numbers may run beside it in other threads of Python.
+        with other numbers may run at the same time in other threads of Python.
     progress : bool or callable, optional
         True shows on standard error how far this is: a bar, or lines where rich is not installed. A callable is told
         what part is done, from 0 to 1.
@@ -295,7 +295,7 @@ def from_torch(
         `module` is a single layer (``nn.Conv2d``, ``nn.Linear``, ...) and the result the layer of fusedops with its
         weights. A program has its example itself, and its open sizes.
     dynamic_shapes : tuple, list or dict, optional
-        Which dimensions may differ from call to call beside the first, which may always, unless the module itself fixes
+        Which dimensions may differ between calls besides the first, which may always, unless the module itself fixes
         it: for each example input None or a dict from dimensions to names, such as ``({2: "height", 3: "width"},)``.
         What torch.export takes is taken too: a dict from the names of forward's arguments, and ``torch.export.Dim``.
     fold, fuse : bool

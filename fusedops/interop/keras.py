@@ -44,7 +44,7 @@ def from_keras(layer: Any, *, precision: Precision = "float32") -> Any:
     -------
     Conv2d, DepthwiseSeparable, Linear, RNN, LSTM or GRU
         Convolutions have the layer's `data_format` as their layout. Recurrent layers take (batch, steps, inputs) and
-        return every step's output beside the state: without `return_sequences`, Keras has the last one, ``y[:, -1]``.
+        return every step's output and the state: without `return_sequences`, Keras has the last one, ``y[:, -1]``.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def _only(config, **usual):
 
 
 def _split(weights, config, count):
-    """The weights, and the bias or None behind them."""
+    """The weights, and the bias or None after them."""
     with_bias = config.get("use_bias", True)
     if len(weights) != count + with_bias:
         raise ValueError(f"use_bias={with_bias} needs {count + with_bias} arrays of weights, not {len(weights)}")

@@ -32,7 +32,7 @@ def _array(value, name, shape, w=None):
 
 
 def cell_weights(kind, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None, *, lend=False):
-    """Contiguous copies of one layer's weights, their shapes checked; w_ih and w_hh that are lent are no copies if they
+    """Contiguous copies of one layer's weights, their shapes checked; borrowed w_ih and w_hh are no copies if they
     are contiguous."""
     gates, order = GATES[kind], None if lend else "C"
     w_ih, w_hh = _core.as_weights(w_ih, "w_ih", 2, order), _core.as_weights(w_hh, "w_hh", 2, order)

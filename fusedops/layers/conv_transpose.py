@@ -28,7 +28,7 @@ def spreading(w, groups, form):
 
 
 def fold_transposed(w, bias, bn, groups):
-    """Weights (ic, oc/groups, kernel...) of a transposed convolution and its bias with a batch norm behind it."""
+    """Weights (ic, oc/groups, kernel...) of a transposed convolution and its bias with a batch norm after it."""
     oc = w.shape[1] * groups
     scale, bias = scale_and_bias(bias_of(bias, oc), bn, oc)
     by_output = w.reshape(groups, -1, *w.shape[1:]).swapaxes(1, 2)  # (groups, oc/groups, ic/groups, kernel...)

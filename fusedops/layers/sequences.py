@@ -51,7 +51,7 @@ class RNN(Stack, _core.SequencePlan):
     A call takes ``x``; optionally the initial ``state`` (layers * directions, batch, hidden), zeros otherwise;
     ``lengths``, one integer for each row of the batch, beyond which a row's y is 0 and its state stays as it was; and
     ``out`` for y. An x (steps, inputs) has no batch, and neither have its y and state then. The last state is returned
-    beside y.
+    next to y.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 /* Runs the C interface on the cases of a file and compares the results: on every instruction set of the machine, and
- * twice, with each array right behind and right before memory that may not be touched.
+ * twice, with each array right after and right before memory that may not be touched.
  *
  * A case (vectors.py writes them) is a line of text,
  *
@@ -109,7 +109,7 @@ static fo_conv2d_shape conv_shape(const test_case *t, const float *slopes, fo_na
                              algorithm, nhwc};
 }
 
-static fo_conv2d_size conv_size(const ptrdiff_t *i) { /* behind them: n ih iw oh ow top left */
+static fo_conv2d_size conv_size(const ptrdiff_t *i) { /* after them: n ih iw oh ow top left */
     return (fo_conv2d_size){i[9], i[10], i[11], i[12], i[13], i[14], i[15]};
 }
 

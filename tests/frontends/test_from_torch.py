@@ -1128,7 +1128,7 @@ def test_tracing_where_export_fails(recwarn):
 
 
 def from_a_neighbour(monkeypatch, source):
-    """The function f of a source, as of a package that is installed beside torch and whose name begins like it."""
+    """The function f of a source, as of a package that is installed next to torch and whose name begins like it."""
     file = os.path.join(os.path.dirname(torch.__file__) + "vision", "neighbor.py")
     monkeypatch.setitem(linecache.cache, file, (len(source), None, source.splitlines(True), file))
     space = {"torch": torch}

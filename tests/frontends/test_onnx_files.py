@@ -137,7 +137,7 @@ def test_an_input_with_a_default(tmp_path):
 
 
 def test_a_saved_default_that_fusion_folds(tmp_path):
-    """A scale behind a convolution becomes part of its weights, until a call gives another."""
+    """A scale after a convolution becomes part of its weights, until a call gives another."""
     w, x = np.float32(np.arange(18).reshape(2, 1, 3, 3)), np.float32(np.arange(25).reshape(1, 1, 5, 5))
     nodes = [make("Conv", ["x", "w"], ["h"]), make("Mul", ["h", "s"], ["y"])]
     inputs, scale = [info("x", [1, 1, 5, 5]), info("s", [1, 2, 1, 1])], np.float32([[[[2]], [[3]]]])

@@ -54,7 +54,7 @@ def plain(rng):
 @pytest.mark.parametrize("shift", range(4))
 @pytest.mark.parametrize("rows", [False, True])
 def test_products_of_weights_at_any_address(rng, isa, shift, rows, tmp_path):
-    """Columns behind each other (MatMul) and rows (Gemm), n that ends in a panel, few columns that are dot products."""
+    """Columns after each other (MatMul) and rows (Gemm), n that ends in a panel, few columns that are dot products."""
     for k, n in (300, 1001), (17001, 1), (9001, 3), (701, 1024):
         w, x = rng.standard_normal((k, n), np.float32), rng.standard_normal((3, k), np.float32)
         op = "Gemm<transB = 1>" if rows else "MatMul"
@@ -146,7 +146,7 @@ def test_numbers_of_4_bits_and_bfloat16(rng, tmp_path):
 
 
 def test_a_tensor_that_says_it_is_inside(plain):
-    """As some exporters write it, behind the data."""
+    """As some exporters write it, after the data."""
     proto = onnx.load_model_from_string(plain)
     w = proto.graph.initializer[0]
     w.data_location = TensorProto.DEFAULT
@@ -186,7 +186,7 @@ def outcome(model, x):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_files(plain, seed):
-    """Fields that end behind their message, lengths of many bytes, unknown types: as whoever parses it whole has it."""
+    """Fields that end after their message, lengths of many bytes, unknown types: as whoever parses it whole has it."""
     rng, x = np.random.default_rng(seed), np.ones((2, 200), np.float32)
     around = [*range(120), *range(len(plain) - 80, len(plain))]  # the data
     for _ in range(60):

@@ -89,7 +89,7 @@ def test_dynamic_range(per_channel):
 @pytest.mark.parametrize("form", [{}, dict(fuse=False)])
 @pytest.mark.parametrize("shape", [(5, 512), (2, 3, 512)])
 def test_rows_of_floats_have_a_range_each(shape, form):
-    """As LiteRT quantizes them: a small row beside a large one keeps its digits."""
+    """As LiteRT quantizes them: a small row next to a large one keeps its digits."""
     w = RNG(1).integers(-127, 128, (256, 512)).astype(np.int8)
     x = RNG(0).uniform(-1, 1, shape).astype(F) * np.logspace(-4, 2, shape[-2], dtype=F)[:, np.newaxis]
     given = [Tensor(shape), constant(w, scale=0.01), None]

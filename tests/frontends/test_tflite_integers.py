@@ -102,7 +102,7 @@ def test_products_of_rows_take_a_residual():
 
 
 def _requantized(sums, scale, zero, low):
-    """Sums as LiteRT's reference kernels make int8 of them: by a multiplier of 31 bits, rounded to bits behind the
+    """Sums as LiteRT's reference kernels make int8 of them: by a multiplier of 31 bits, rounded to bits after the
     point that a second rounding drops, halves away from zero."""
     significand, exponent = np.frexp(scale)
     multiplier = np.rint(significand * 2**31).astype(np.int64)

@@ -65,7 +65,7 @@ def test_open_sizes(case, axes):
 
 
 def test_transforms_of_other_lengths():
-    """An open axis is cut or gets zeros behind it."""
+    """An open axis is cut or gets zeros after it."""
     x = np.random.default_rng(0).standard_normal((2, 3, 9)).astype(np.float32)
     for n in (8, 9, 12):
         given = [Tensor((2, 3, 9), signature=(-1, 3, -1)), constant(np.array([3, n], np.int32))]
@@ -143,7 +143,7 @@ def test_layers_stay_integers(layer):
 
 @pytest.mark.parametrize("act", [1, 3])
 def test_images_are_not_transposed(act):
-    """A convolution behind another has no transposition between them, and its activation is fused."""
+    """A convolution after another has no transposition between them, and its activation is fused."""
     case = next(c for c in CASES if c.name == "conv_same")
     model = fo.load_tflite(single(case.kind, case.inputs, case.outputs, (case.options[0], case.options[1] | dict(
         FusedActivationFunction=act))))  # fmt: skip

@@ -136,7 +136,7 @@ def test_inputs_of_any_strides(layout):
 
 
 def test_results_have_the_order_that_pytorch_goes_on_with():
-    """A view that needs channels last in memory, behind a part."""
+    """A view that needs channels last in memory, after a part."""
     layer = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
     x = torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
     check(lambda x: layer(x).permute(0, 2, 3, 1).view(2, 36, 8), x)
@@ -464,7 +464,7 @@ def test_networks_of_timm(name):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["ssdlite320_mobilenet_v3_large", "fasterrcnn_mobilenet_v3_large_320_fpn"])
 def test_detectors_of_torchvision(name):
-    """Their export fails, as boxes are chosen by values: what is in front of that and behind it runs here."""
+    """Their export fails, as boxes are chosen by values: what is before that and after it runs here."""
     detection = pytest.importorskip("torchvision.models.detection", reason="torchvision is not installed")
     module = getattr(detection, name)(
         weights=None, weights_backbone=None, box_score_thresh=0.0, score_thresh=0.0

@@ -20,7 +20,7 @@ def fresh():
 
 
 class Block(nn.Module):
-    """A layer of a transformer behind an embedding."""
+    """A layer of a transformer after an embedding."""
 
     def __init__(self):
         super().__init__()

@@ -59,7 +59,7 @@ class Decoder(torch.nn.Module):
 
 
 class CrossDecoder(torch.nn.Module):
-    """The decoder of a pair, whose keys and values of the source come behind its own."""
+    """The decoder of a pair, whose keys and values of the source come after its own."""
 
     def __init__(self, kind):
         super().__init__()

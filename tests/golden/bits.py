@@ -570,7 +570,7 @@ ORDERS = {"": np.ascontiguousarray, " channels last": channels_last}
 
 
 def stepped(kind, shape, before, after=lambda numbers: (), order=np.ascontiguousarray):
-    """A case of one step: what stands before its result among the arguments, and behind it."""
+    """A case of one step: what stands before its result among the arguments, and after it."""
 
     def case(numbers):
         y = order(np.zeros(shape, np.float32))

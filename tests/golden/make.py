@@ -1,4 +1,4 @@
-"""The golden tables beside this file: what this build answers, compared with them.
+"""The golden tables next to this file: what this build answers, compared with them.
 
     python tests/golden/make.py             rows that differ; the exit code is 1 if any does
     python tests/golden/make.py --write     writes the tables anew; columns of sets that this machine lacks stay

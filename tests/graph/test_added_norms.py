@@ -109,7 +109,7 @@ def test_saved_and_loaded(tmp_path, draw, constants):
 
 
 def test_a_transformer_of_pytorch(draw):
-    """Norms behind the additions: those that a product does not take are the norm's."""
+    """Norms after the additions: those that a product does not take are the norm's."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, norm_first=False, dropout=0).eval()
     x = torch.from_numpy(draw(2, 6, 32))

@@ -214,7 +214,7 @@ def test_heads_joined_for_products(form, batch):
 
 
 def test_heads_of_a_product_are_read_in_place():
-    """What a transformer's layer does: no copy before, between or behind."""
+    """What a transformer's layer does: no copy before, between or after."""
     x, w = some(2, 9, 12), [some(12, 12) for _ in range(4)]
     net = Net(x=x)
     heads = [

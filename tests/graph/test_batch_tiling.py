@@ -56,7 +56,7 @@ def test_bits_and_memory(name, nbytes, threads, monkeypatch):
 
 
 def test_pixels_that_stand_apart(monkeypatch):
-    """Images of 1024 channels have the layout that the convolution behind them wants, in slices too: at distances of
+    """Images of 1024 channels have the layout that the convolution after them wants, in slices too: at distances of
     16 floats more, for depthwise ones with short vectors."""
     net = nn.Sequential(
         nn.Conv2d(4, 1024, 1),
@@ -80,7 +80,7 @@ def test_pixels_that_stand_apart(monkeypatch):
 
 
 def test_large_images_run_in_slices_and_small_ones_at_once():
-    """ResNet's first images are larger than a slice may be for eight of them, those behind them are not."""
+    """ResNet's first images are larger than a slice may be for eight of them, those after them are not."""
     net = nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1), nn.MaxPool2d(2), nn.Conv2d(32, 32, 3, 2, 1), nn.ReLU())
     x = np.random.default_rng(0).standard_normal((8, 3, 224, 224), np.float32)
     net = fo.from_torch(net, torch.zeros(1, 3, 224, 224))

@@ -371,7 +371,7 @@ def test_grouped_attention_of_places_that_are_not_there():
 @pytest.mark.parametrize("length", [1, 3])
 @pytest.mark.parametrize("more", [{}, dict(local_window_size=3, softcap=2.0)])
 def test_grouped_attention_of_lengths_of_their_own(length, more, isa, threads):
-    """Each row of a batch behind a past of its own, also several tokens at once, with a bias: as the row alone."""
+    """Each row of a batch after a past of its own, also several tokens at once, with a bias: as the row alone."""
     heads, groups, size, pasts = 4, 2, 16, np.array([5, 0, 2])
     angles, total = floats(20, size // 2), 5 + length
     inputs = {

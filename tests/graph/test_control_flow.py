@@ -209,7 +209,7 @@ def test_loop_until_a_value():
 
 
 def test_loop_that_grows():
-    """A carried value whose shape differs from round to round, and what is computed with it behind the loop."""
+    """A carried value whose shape differs from round to round, and what is computed with it after the loop."""
     check(
         """
     net (int64 n, float[1, 2] x) => (float[k, 2] y, float s) {

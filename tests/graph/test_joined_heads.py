@@ -1,4 +1,4 @@
-"""Products of (batch * heads, ...) beside operands whose first axis is 1 or of its own, for one head and several."""
+"""Products of (batch * heads, ...) with operands whose first axis is 1 or of its own, for one head and several."""
 
 import numpy as np
 import pytest

@@ -311,7 +311,7 @@ def test_scatter_outside():
 @pytest.mark.parametrize("indices", WHOLE)
 @pytest.mark.parametrize("axis", [-1, 0, 1])
 def test_one_hot(isa, dtype, indices, axis):
-    """An index counts from behind where it is negative; one outside gives no element."""
+    """An index counts from the end where it is negative; one outside gives no element."""
     i, depth, values = np.array([[0, 3, -1, -4], [4, -5, 2, 1]], indices), np.array(4), np.array([0, 1], dtype)
     front = np.where(i < 0, i + 4, i)
     expected = np.moveaxis(np.where(front[..., np.newaxis] == np.arange(4), values[1], values[0]), -1, axis)

@@ -233,7 +233,7 @@ def test_numbers_that_decide_on_shapes_may_be_more_or_fewer():
 
 @pytest.mark.parametrize("repeats", [(0, 2), (2, 0), (0, 0), (1, 2), (2, 1)])
 def test_tiles_of_any_number(repeats):
-    """None of them writes nothing: a copy of the input would end behind the result."""
+    """None of them writes nothing: a copy of the input would end after the result."""
     text = """<ir_version: 8, opset_import: ["" : 18]> net (float[a, 3] x) => (float[m, k] y) { y = Tile(x, r) }"""
     graph = parse_model(text)
     graph.graph.initializer.append(numpy_helper.from_array(np.array(repeats), "r"))

@@ -130,7 +130,7 @@ def proto(op, constants, x, opset, outputs, attrs):
     results, names = [f"y{i}" for i in range(outputs)], [f"c{i}" for i in range(len(constants))]
     node = helper.make_node(op, ["x", *names], results, **attrs)
     known = AXES.get(op, x.ndim)
-    states = op in ("RNN", "LSTM", "GRU")  # results behind the first have an axis less
+    states = op in ("RNN", "LSTM", "GRU")  # results after the first have an axis less
     shapes = [[f"{name}_{axis}" for axis in range(known - (states and i > 0))] for i, name in enumerate(results)]
     kind, stored = TYPES.get(op, TensorProto.FLOAT), map(numpy_helper.from_array, constants, names)
     values = [helper.make_tensor_value_info(name, kind, shape) for name, shape in zip(results, shapes, strict=True)]

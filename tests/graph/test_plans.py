@@ -160,7 +160,7 @@ def test_most_sizes_share_one_planning(case, monkeypatch):
 
 
 def test_a_size_that_an_operator_asks_for_is_that_of_its_plan_alone():
-    """What leaves Sizes behind gets plain ints; other sizes are planned anew."""
+    """What cannot stay a Size becomes a plain int; other sizes are planned anew."""
     net = network("float[n, t, 8] x", "k = Shape(x) f = Cast<to=1>(k) g = Floor(f) i = Cast<to=7>(g) y = Reshape(x, i)")
     for t in (3, 5, 9, 5, 7, 3):
         x = np.ones((1, t, 8), np.float32)

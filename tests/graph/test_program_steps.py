@@ -89,7 +89,7 @@ def test_broadcast(shape, activation, swapped, isa, threads, draw):
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x[:, ::2]])
 @pytest.mark.parametrize("place", [None, 0.5])
 def test_activation_of_long_rows(view, place, isa, threads, draw):
-    """Of a value alone, and behind a sum; rows go in parts."""
+    """Of a value alone, and after a sum; rows go in parts."""
     x = view(draw(3, 2600))
     y = empty(*x.shape)
     if place is None:

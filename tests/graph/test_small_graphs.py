@@ -183,7 +183,7 @@ def test_gather_outside_when_it_runs(draw, node, index):
 
 @pytest.mark.parametrize("given", ["", ", int64[1] i"])
 def test_gather_from_an_empty_axis(x, given):
-    """Nothing is read from behind the array; no indices are as many as there are elements."""
+    """Nothing is read from past the array; no indices are as many as there are elements."""
     text = f"(float[n, 3] x{given}) => (float[1, 3] y)" + " <int64[1] i = {0}>" * (not given) + " { y = Gather(x, i) }"
     indices = [np.zeros(1, np.int64)] * bool(given)
     for net in networks(text):

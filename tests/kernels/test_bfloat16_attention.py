@@ -113,7 +113,7 @@ def test_stays_within_arrays(bf16_products, draw, sizes, at_end):
 
 
 def test_cache(bf16_products, draw):
-    """Tokens behind others have the bits of the whole sequence."""
+    """Tokens after others have the bits of the whole sequence."""
     q, k, v = arrays(draw, 4, 2, 70, 70, 24, 20)
     cache = fo.KVCache(2, 2, 24, 20)
     whole = fo.attention(q, k, v, causal=True, precision="bfloat16")

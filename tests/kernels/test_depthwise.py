@@ -183,7 +183,7 @@ def test_epilogue(isa, draw, layout, c, name):
 
 
 def among_nans(a, floats):
-    """A copy that begins `floats` elements behind a cache line's start, and the memory around it."""
+    """A copy that begins `floats` elements after a cache line's start, and the memory around it."""
     memory = np.full(a.size + 64, np.nan, np.float32)
     start = -(memory.ctypes.data // 4) % 16 + 16 + floats
     copy = memory[start:][: a.size].reshape(a.shape)

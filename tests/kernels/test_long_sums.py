@@ -86,7 +86,7 @@ def test_ten_million_terms(layout):
 
 
 def test_infinite_and_undefined_terms(isa):
-    """They reach the sum as in a short one, also behind blocks."""
+    """They reach the sum as in a short one, also after blocks."""
     x = np.ones((4, 70_000), np.float32)
     x[0, 40_000], x[1, 9], x[2, 69_999], x[3, [5, 60_000]] = np.inf, np.nan, -np.inf, [np.inf, -np.inf]
     for given, axis in (x, 1), (np.ascontiguousarray(x.T), 0):
@@ -179,7 +179,7 @@ def test_softmax(isa, n, log):
 
 
 def test_the_length_from_which_sums_are_long(isa):
-    """Around it, and around blocks behind it."""
+    """Around it, and around blocks after it."""
     for n in 63, 64, 65, 200, 1023, 1024, 1025, 1024 + 63, 1024 + 64, 1024 + 65, 8193:
         x = terms("alike", 2, n)
         for given, axis in (x, 1), (np.ascontiguousarray(x.T), 0):

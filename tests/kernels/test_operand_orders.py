@@ -107,7 +107,7 @@ def test_batches_of_dot_products(isa, threads, draw, batch, k):
 @pytest.mark.parametrize("over", [(0,), (1,), (2,), (1, 2), (0, 1, 2), (0, 1, 2, 3)], ids=str)
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_residuals_spread_without_copies(isa, draw, layout, over):
-    """Strides of 0, as np.broadcast_to makes them: a residual read as if it lay there would be read behind its end."""
+    """Strides of 0, as np.broadcast_to makes them: a residual read as if it lay there would be read past its end."""
     x, w, shape = draw(2, 5, 6, 16), draw(16, 16, 3, 3), (2, 5, 6, 16)
     small, q = draw(*(1 if axis in over else n for axis, n in enumerate(shape))), fo.Quantization(0.05, 100)
     options = dict(padding=1, layout=layout)

@@ -142,7 +142,7 @@ def test_activations(isa, rng, activation, y_dtype):
 
 
 def test_same_bits_on_every_set(rng):
-    """Floats, too, but for polynomials: integers behind them are the same for all that."""
+    """Floats, too, but for polynomials: integers after them are the same for all that."""
     for activation in ACTIVATIONS:
         for y_dtype in (np.uint8, np.int8):
             given, ys = problem(rng, 67, 129, 77, np.uint8, y_dtype, np.uint8, activation), []

@@ -110,7 +110,7 @@ def problem(rng, shape, dtype=np.uint8, y_dtype=np.uint8, residual=None, activat
 
 @pytest.mark.parametrize("oc", [33, 70])
 def test_pixels_that_are_one_in_memory(isa, products, rng, oc):
-    """Rows of a product at a distance of 0, behind another product's."""
+    """Rows of a product at a distance of 0, after another product's."""
     given = problem(rng, (64, (7, 7), oc, (1, 1), {}), n=1)
     fo.qconv2d(**given)
     given["x"] = np.broadcast_to(given["x"][:, :, 3:4, 3:4].transpose(0, 2, 3, 1), (1, 7, 7, 64)).transpose(0, 3, 1, 2)

@@ -197,7 +197,7 @@ def test_accuracy_of_each_tile(draw, threads, layout, tile, bound, channels, siz
 @pytest.mark.parametrize("padding", [0, 1, ((2, 0), (3, 1)), 9, ((0, 1), (17, 8))])
 @pytest.mark.parametrize("ic, oc, size", [(70, 35, (20, 22)), (20, 33, (9, 47)), (16, 40, (13, 64)), (9, 24, (7, 129))])
 def test_planes_a_vector_of_columns_at_a_time(isa, draw, padding, ic, oc, size):
-    """Columns beside the image, behind the last whole vector, and rows that a last tile does not have; what is added
+    """Columns outside the image, after the last whole vector, and rows that a last tile does not have; what is added
     may be y itself."""
     x, w, bias = draw(2, ic, *size), draw(oc, ic, 3, 3), draw(oc)
     options = dict(bias=bias, padding=padding, activation=("clip", -1, 1e4))

@@ -120,7 +120,7 @@ def test_without_fusion_weights_become_floats(options):
 
 @pytest.mark.parametrize("then", [(), [("Add", np.float32([3]))], [("Mul", np.arange(33, dtype=np.float32))]])
 def test_what_follows_a_product(draw, then):
-    """A bias of the node, and a shift behind it, start the sums; a scale stays a node of its own."""
+    """A bias of the node, and a shift after it, start the sums; a scale stays a node of its own."""
     proto, (w,) = network(64, 33, bias=True, then=then)
     x = draw(3, 64)
     y = np.maximum(x.astype(np.float64) @ w.T.astype(np.float64) + np.arange(33), 0)

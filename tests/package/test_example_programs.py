@@ -68,7 +68,7 @@ def test_runs(name):
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory):
     """Files of a small decoder with random weights and of a tokenizer with as many words; these, and what tells the
-    likeliest tokens behind a list of them, each from the whole text before it."""
+    likeliest tokens after a list of them, each from the whole text before it."""
     onnx = pytest.importorskip("onnx", reason="onnx is not installed")
     tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
     decoder_net = pytest.importorskip("decoder_net")  # which needs onnx

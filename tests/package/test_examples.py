@@ -95,7 +95,7 @@ def test_docstrings(name):
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
 def test_pages(page, tmp_path, monkeypatch):
-    """The blocks marked python of a page run one after the other; what stands behind >>> gives what is shown."""
+    """The blocks marked python of a page run one after the other; what stands after >>> gives what is shown."""
     monkeypatch.chdir(tmp_path)
     names = {}
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):

@@ -27,13 +27,13 @@ typedef struct {
     float in[IN];
 } record;
 
-/* The arguments of an operation: vectors and integers. Results have MORE floats before and behind them. */
+/* The arguments of an operation: vectors and integers. Results have MORE floats before and after them. */
 #define A v_load(r->in)
 #define B v_load(r->in + VL)
 #define C v_load(r->in + 2 * VL)
 #define N(i) ((ptrdiff_t)r->n[i])
 
-static float *near, *near_end; /* the first float that may be touched, and the first one behind that may not */
+static float *near, *near_end; /* the first float that may be touched, and the first one after that may not */
 
 /* A place of VL floats of which the first n may be touched, or all but the first n. */
 static float *at_the_end(ptrdiff_t n) { return near_end - n; }
@@ -211,7 +211,7 @@ static void op_v_store_quads_tail(const record *r, float *y) {
     memcpy(y, bytes_at_the_end(n), (size_t)n);
 }
 
-/* Parts of n bytes, one behind another: N(0) of them. */
+/* Parts of n bytes, one after another: N(0) of them. */
 static void op_v_load_parts(const record *r, float *y) {
     const ptrdiff_t parts = N(0), n = N(1);
     const uint8_t *p[4], *from = memcpy(bytes_at_the_end(parts * n), r->in, (size_t)(parts * n));

@@ -70,7 +70,7 @@ def no_past(batch=1, layers=2):
 
 
 def step(past, ids, mask=None):
-    """The inputs of a step with these new words, behind the keys and values of `past`."""
+    """The inputs of a step with these new words, after the keys and values of `past`."""
     total = next(iter(past.values())).shape[2] + ids.shape[1]
     return {"ids": ids, "mask": np.ones((len(ids), total), np.int64) if mask is None else mask, **past}
 

@@ -89,7 +89,7 @@ def by_rows(x):
 
 
 def check(actual, expected, activation):
-    """To the bit; behind other activations than clips a step where the polynomial is on the other side of a half."""
+    """To the bit; after other activations than clips a step where the polynomial is on the other side of a half."""
     if in_registers(activation):
         np.testing.assert_array_equal(actual, expected)
     elif actual.dtype == F:

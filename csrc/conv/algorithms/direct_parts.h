@@ -29,7 +29,7 @@ typedef struct {
 typedef struct {
     const fo_direct_walk *walk;
     ptrdiff_t unit; /* output rows that are computed at once */
-    /* input rows from one unit to the next, and rows of sums that stand behind them in scratch */
+    /* input rows from one unit to the next, and rows of sums that stand after them in scratch */
     ptrdiff_t unit_rows, sums;
     ptrdiff_t steps;   /* of an output channel's products */
     const void *terms; /* a copy of so many bytes goes with the call */
@@ -57,7 +57,7 @@ struct fo_direct {
     ptrdiff_t bundle, bundles;       /* groups of a task: those whose channels share cache lines are copied at once */
     ptrdiff_t scratch_wanted, scratch_each; /* floats of a thread, and those that it gets */
     float *scratch;
-    float *wide; /* behind it: weights of float16, widened for a call */
+    float *wide; /* after it: weights of float16, widened for a call */
     /* weights do not stay in the second-level cache: a piece of them serves all rows of a task at once */
     bool streams;
     ptrdiff_t piece; /* steps of a reduction, then */
@@ -83,7 +83,7 @@ static inline fo_image fo_source_strides(const fo_direct *d) {
     return (fo_image){.sw = 1, .sc = row, .sh = c * row};
 }
 
-/* The table's entries for kernel column j of a source row that stands `row` floats behind the first, channels c .. of a
+/* The table's entries for kernel column j of a source row that stands `row` floats after the first, channels c .. of a
  * block. */
 void fo_source_table(const fo_direct *d, ptrdiff_t row, ptrdiff_t j, ptrdiff_t c, ptrdiff_t *table);
 

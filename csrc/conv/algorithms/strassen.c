@@ -43,7 +43,7 @@ static void order_panels(const fo_conv2d *plan, ptrdiff_t mr, const float *panel
     order(to, s1, a00, a01, s2, s3, a11, s4);
 }
 
-/* or sums, and blocks of X from behind the sums or, where x is given, from X itself. */
+/* or sums, and blocks of X from after the sums or, where x is given, from X itself. */
 static void order_left(const fo_conv2d *plan, pair r, const float *sums, ptrdiff_t ld, const float *x, ptrdiff_t ldx,
                        fo_strassen_block to[]) {
     const ptrdiff_t part = plan->kn->mr * ld, half = half_of(plan);
@@ -209,7 +209,7 @@ static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t 
     if (s->panels && !first && !j) rest_panels(s, n);
 }
 
-/* The part of the pair of weights behind pair j that a chain with this one fetches. */
+/* The part of the pair of weights after pair j that a chain with this one fetches. */
 static fo_strassen_block next_weights(const strassen *s, ptrdiff_t j, ptrdiff_t chain) {
     const ptrdiff_t each = right_at(s->plan, 2 * s->plan->kn->nr);
     const float *next = s->packed + (j + 1) % s->weights * each;

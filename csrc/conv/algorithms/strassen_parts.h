@@ -26,7 +26,7 @@ static inline pair row_pair(const rows *r, ptrdiff_t i) {
     return (pair){at, {height, min_(height, r->m - at - height)}};
 }
 
-/* Pairs of nr columns; the columns behind them are left to the direct product. */
+/* Pairs of nr columns; the columns after them are left to the direct product. */
 static inline ptrdiff_t column_pairs(const fo_kernels *kn, ptrdiff_t n) { return n / (2 * kn->nr); }
 static inline ptrdiff_t rest_of(const fo_kernels *kn, ptrdiff_t n) { return column_pairs(kn, n) * 2 * kn->nr; }
 
@@ -65,7 +65,7 @@ static inline void right_operands(const fo_conv2d *plan, bool copies, const floa
 /* ---- weights: the operands of each pair, what the rest needs, and a bias that may be read beyond its end --------- */
 
 /* Where the panels of pair i stand, weights being A: the sums, a step's rows side by side, and the weights
- * with the rows of both blocks, for rows in place are streams too many. Behind them a pair has room for what is
+ * with the rows of both blocks, for rows in place are streams too many. After them a pair has room for what is
  * written beyond sums on their way. */
 static inline ptrdiff_t left_at(const fo_conv2d *plan, ptrdiff_t i) {
     return i * FO_STRASSEN_SUMS * (2 * plan->kn->mr * half_of(plan) + plan->kn->vl);
@@ -85,7 +85,7 @@ static inline ptrdiff_t right_weights(const fo_conv2d *plan) {
 
 static inline ptrdiff_t bias_floats(const fo_conv2d *plan) { return plan->s.oc + plan->kn->mr; }
 
-/* All that; NULL where memory is short. The bias begins behind fo_strassen_floats of it. */
+/* All that; NULL where memory is short. The bias begins after fo_strassen_floats of it. */
 const float *fo_strassen_weights(const fo_conv2d *plan);
 static inline ptrdiff_t fo_strassen_floats(const fo_conv2d *plan) {
     return plan->s.nhwc ? right_weights(plan) : left_weights(plan);

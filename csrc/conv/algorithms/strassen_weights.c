@@ -8,7 +8,7 @@ static void pack_bias(const fo_conv2d *plan, float *to) {
     if (plan->bias) memcpy(to, plan->bias, (size_t)plan->s.oc * sizeof *to);
 }
 
-/* A pair is a part, and behind all pairs what is left. The rows of a pair's sums stand for a while where the weights
+/* A pair is a part, and after all pairs what is left. The rows of a pair's sums stand for a while where the weights
  * will, and a little beyond. */
 static void pack_left(const fo_conv2d *plan, const void *context, ptrdiff_t i, float *packed) {
     (void)context;

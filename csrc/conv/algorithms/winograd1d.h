@@ -17,7 +17,7 @@ typedef struct {
     int at; /* place among the rows of scratch, relative to that of the unit's first row */
 } fo_winograd1d_term;
 
-/* Products 0 .. unit-1 are of one output row each; the next one is part of every row, and one behind it is added to
+/* Products 0 .. unit-1 are of one output row each; the next one is part of every row, and one after it is added to
  * even rows and subtracted from odd ones. In scratch a unit's image rows are followed by the sums of rows, then by
  * the next unit's rows. */
 typedef struct fo_winograd1d {

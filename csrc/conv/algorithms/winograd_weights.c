@@ -6,7 +6,7 @@
 enum { MAX_NR = 64 };    /* columns of a register tile, with any instruction set */
 enum { MAX_VALUES = 9 }; /* of a tile along an axis */
 
-/* Of stride 2: the point of a value; those of odd pixels stand behind those of even ones. */
+/* Of stride 2: the point of a value; those of odd pixels stand after those of even ones. */
 static int point_of(int m, int value) {
     return value <= m ? value : value - (m + 1) + (value - (m + 1) >= FO_SINGLE_POINT);
 }

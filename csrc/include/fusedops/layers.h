@@ -52,7 +52,7 @@ typedef struct {
     ptrdiff_t ic, oc, groups, kh, kw, sh, sw, dh, dw;
     fo_activation act;
     fo_named_algorithm algorithm;
-    bool nhwc; /* the memory order of the images that it is made for; those of the other one have the same bits */
+    bool nhwc; /* the memory order of the images that it is made for; results of the other one are bit-identical */
 } fo_conv2d_shape;
 
 /* The sizes of one call: n images of ih x iw give n of oh x ow. top rows and left columns of zeros stand before each

@@ -18,7 +18,7 @@ enum { DW_WINDOW = 16, DW_TILE_ROWS = 7, DW_TILE_COLS = 7 };
 /* A tile's shape; a literal at every call. */
 typedef struct {
     int k, s, rows, cols;
-    bool masked;     /* anything may lie outside the image, or behind the last channel */
+    bool masked;     /* anything may lie outside the image, or after the last channel */
     int left, right; /* else: how many of the window's first and last columns lie outside */
 } dw_tile_form;
 

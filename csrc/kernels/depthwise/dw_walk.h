@@ -18,7 +18,7 @@
 enum { DW_VECTORS = 8, DW_LOADS = 16, DW_TALL = 7, DW_LINE_VECTORS = VL < 16 ? 16 / VL : 1 };
 
 /* How the columns of an input row are loaded: all are inside the image; masked vectors, out of which taps' columns are
- * shuffled; the same, and those behind the row's vectors lie outside and are left out; a vector for each tap, masked
+ * shuffled; the same, and those after the row's vectors lie outside and are left out; a vector for each tap, masked
  * left of the kernel's middle in the first vector and right of it in the last, which ends where the row ends and
  * overlaps others; the same in the first alone; as DW_FITS, of seven output rows at a time; all with masks of their
  * own, of dilated kernels. */

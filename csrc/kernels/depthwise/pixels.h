@@ -77,7 +77,7 @@ static dw_span dw_span_at(const fo_depthwise_args *g, ptrdiff_t c, ptrdiff_t cou
 }
 
 /* Taps of the vectors from c0 + shift on: lanes of two neighboring blocks, the last one's of the last and the first.
- * Behind them the bias, likewise. */
+ * After them the bias, likewise. */
 static void dw_shift_taps(const fo_depthwise_args *g, dw_cut *v, float *to) {
     const ptrdiff_t kk = g->s->kh * g->s->kw, own = VL - v->shift, count = v->all.count;
     const vm left = v_range(0, own), right = v_range(own, VL);
@@ -114,7 +114,7 @@ typedef struct {
     dw_tile tile;
     const float *x; /* its first channel */
     float *y;
-    ptrdiff_t h, w, u, after; /* its first output pixel; the window's first column, and columns behind the image */
+    ptrdiff_t h, w, u, after; /* its first output pixel; the window's first column, and columns after the image */
 } dw_place;
 
 /* What all tiles of a call share. */
@@ -131,7 +131,7 @@ static dw_place dw_start(const fo_depthwise_args *g) {
 }
 
 /* The tile at output pixel (h, w). It overlaps others before w1 and h1 rather than be smaller, if it may, and its
- * window ends in the image, or as far behind as it can. */
+ * window ends in the image, or as far after as it can. */
 static void dw_place_tile(const dw_tile_form f, const fo_depthwise_args *g, const bool overlaps, ptrdiff_t h,
                           ptrdiff_t w, ptrdiff_t w1, dw_place *p) {
     const fo_conv2d_size *z = g->z;

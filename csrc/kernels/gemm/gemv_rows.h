@@ -4,7 +4,7 @@
  *
  *      sums[j] += a[p] * b[p][j] + a[p + 1] * b[p + 1][j] + ...      for each j, then the next steps p
  *
- * Sums run over p in order, as in every tile: a row has the same bits in a product of many.
+ * Sums run over p in order, as in every tile: a row is bit-identical in a product of many.
  */
 
 enum { SWEEP_STEPS = 8, SWEEP_COLUMNS = FO_PAGE_FLOATS, SWEEP_ROWS = MR * NV / 4 };

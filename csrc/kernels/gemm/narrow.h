@@ -6,7 +6,7 @@
  *
  * A column's sums are one chain of multiply-adds, so that some blocks of VL rows take turns, a line of A each, to hide
  * its latency. Not where the distance of rows is a page: there the blocks' lines would drive each other out. Sums run
- * over p in order, as in every other tile: a row has the same bits alone.
+ * over p in order, as in every other tile: a row is bit-identical alone.
  */
 #include "../../simd/lanes.h"
 

@@ -7,7 +7,7 @@
  *  +------+ +--------------+          panel 0: b[0][0..NR) b[1][0..NR) ... b[k-1][0..NR)   panel 1: ...
  *  |      | |              |
  * mr rows | |  C in registers       Sums start at the bias and run over p in order, whatever the tile: a row has the
- *  +------+ +--------------+        same bits alone and in a batch. They may start at a tile of sums instead.
+ *  +------+ +--------------+        bit-identical alone and in a batch. They may start at a tile of sums instead.
  *
  * A row may have half a vector more, acc[i][nv] for rows i and i + 1: 24 columns of AVX-512 take three quarters of the
  * multiply-adds.

@@ -71,7 +71,7 @@ INLINE void stack_end(const tile_stack *t, const tile_shape s, vf acc[MR][EP_VEC
     ep_tile(&t->g->ep, tile, width, s.mr, t->wanted, i, j, t->g->c, t->g->ldc);
 }
 
-/* What is fetched while tiles of mr rows pass `panel`: the caller's `next`, or the panel behind, or where one tile
+/* What is fetched while tiles of mr rows pass `panel`: the caller's `next`, or the panel after, or where one tile
  * reads a panel what follows in it. */
 INLINE tile_ahead stack_ahead(const fo_gemm_args *g, const tile_shape s, ptrdiff_t i, const float *panel) {
     enum { FETCHED = 4 * LINE_FLOATS };                                 /* floats at once */

@@ -1,7 +1,7 @@
 /* Bytes to bytes between layers: sums and products of two tensors, maxima and means of windows. */
 #include "qepilogue.h"
 
-/* VL bytes as integers less their zero point; those behind n are anything. */
+/* VL bytes as integers less their zero point; those after n are anything. */
 INLINE vi less_zero(const uint8_t *x, ptrdiff_t n, vi flip, vi zero) {
     return v_isub(v_ixor(n >= VL ? v_load_bytes(x) : v_load_bytes_tail(x, n > 0 ? n : 0), flip), zero);
 }

@@ -27,8 +27,8 @@ INLINE eb_bounds eb_start(const fo_epilogue *e) {
                        v_iset1(e->type == FO_S8 ? (int32_t)0x80808080 : 0)};
 }
 
-/* A sum as LiteRT's kernels round it: times a multiplier of 31 bits, `scale` and what it lacks, to some bits behind
- * the point, for which nudge stands, then to a whole number. What a product lacks is kept beside it, and a half of the
+/* A sum as LiteRT's kernels round it: times a multiplier of 31 bits, `scale` and what it lacks, to some bits after
+ * the point, for which nudge stands, then to a whole number. What a product lacks is kept next to it, and a half of the
  * first rounding goes up: the integers are those of its kernels. */
 INLINE vf eb_twice(vi sum, vf scale, vf lacks, vf nudge, const bool longer) {
     const vf s = v_to_float(sum), whole = v_to_float(v_to_int(v_mul(s, scale)));

@@ -1,7 +1,7 @@
 """Arrays of .npz archives that are not compressed, read in one go: zipfile takes 10 ms to import, and NumPy 0.1 ms for
 each array.
 
-An archive is members in a row, each behind a header of its own; a directory at the end, with a row for each; and an end
+An archive is members in a row, each after a header of its own; a directory at the end, with a row for each; and an end
 record that says where that begins. Numbers that do not fit into 32 bits stand in extra fields and in a second end.
 """
 

@@ -169,7 +169,7 @@ class Graph:
     constants: dict[str, np.ndarray]
     inputs: list[Value]
     outputs: list[Value]
-    results: list[str]  # the value behind each output; it may have another name than the output
+    results: list[str]  # the value of each output; it may have another name than the output
     opset: int
     defaults: list[Value] = field(default_factory=list)  # inputs that need not be given: they are constants
     captures: int = 0  # inputs, the last ones, that a graph inside a node takes from outside

@@ -1,6 +1,6 @@
 """Graphs inside nodes: what they take from outside, their networks, and a branch in the place of its node.
 
-A node with graphs has the values that its graphs take from outside behind its own inputs, for each graph in order;
+A node with graphs has the values that its graphs take from outside after its own inputs, for each graph in order;
 inside they are the last `captures` inputs of the graph. So passes and plans see all that a node reads.
 """
 

@@ -1,4 +1,4 @@
-"""ONNX's own Attention, read as that of the kernels, with keys and values behind those of earlier calls; and its
+"""ONNX's own Attention, read as that of the kernels, with keys and values after those of earlier calls; and its
 RotaryEmbedding.
 
 What the kernel of attention does not compute is spelled out: scores that are an output, and a softmax in another
@@ -192,7 +192,7 @@ def _spelled_out(r: GraphBuilder, node, parts, mask, last, result):
 
 
 def _bounds(r: GraphBuilder, node, q, k, mask, last):
-    """The mask with the keys hidden that are behind the last one that a query sees, or before its window."""
+    """The mask with the keys hidden that are after the last one that a query sees, or before its window."""
     places, at = _places(r, node, k, [0, 1, 2]), _places(r, node, q, [0, 1, 3], last)
     seen = [r.node("LessOrEqual", node, places, at)]
     if window := _window(node):

@@ -279,7 +279,7 @@ def _infer_scan(graphs, node, *inputs):
 
 
 def _scan_of_batch(graphs, node, lengths, *inputs):
-    """Scan of opset 8: each image of a batch by itself, of a length of its own; what is behind its length is 0."""
+    """Scan of opset 8: each image of a batch by itself, of a length of its own; what is after its length is 0."""
     _, states, xs, outside, _ = _scan_parts(node, inputs)
     batch, most = xs[0].shape[:2]
     if any(x.shape[:2] != (batch, most) for x in xs) or any(s.shape[:1] != (batch,) for s in states):

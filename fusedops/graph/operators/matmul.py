@@ -21,7 +21,7 @@ def _gemm(node, a, b, c=None):
 
 
 def _grouped_product(node, x, w, ends):
-    """Rows of x by the matrix of their group; those of group e end before ends[e]. Rows behind all groups are zero."""
+    """Rows of x by the matrix of their group; those of group e end before ends[e]. Rows after all groups are zero."""
     bounds = [0, *ends, len(x)]
     if np.any(np.diff(bounds) < 0):
         raise ValueError(f"the ends of groups {ends.tolist()} do not rise from 0 to {len(x)} rows")

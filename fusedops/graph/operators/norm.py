@@ -208,7 +208,7 @@ def _lower_layer_norm(p: LoweringContext, node):
 
 
 def _lower_rms_norm(p: LoweringContext, node):
-    """A scale that is not one constant for each element is a product behind it."""
+    """A scale that is not one constant for each element is a product after it."""
     x, scale = p.at(node.inputs[0]), p.data(node.inputs[1])
     axis, order = node.attrs.get("axis", -1) % len(x.shape), row_major(x.shape)
     inside = isinstance(scale, np.ndarray) and scale.shape == x.shape[axis:]

@@ -14,7 +14,7 @@ def _only_called(*inputs):
 
 
 def _place(sequence, at, most):
-    """An index into a sequence, from behind where it is negative."""
+    """An index into a sequence, from the end where it is negative."""
     i = int(np.reshape(at, ()))
     if not -len(sequence) <= i <= most:
         raise ValueError(f"there is no place {i} in a sequence of {len(sequence)}")

@@ -72,7 +72,7 @@ def _unpooled_sizes(node, sizes):
 
 def _max_unpool(node, x, numbers, shape=None):
     """Zeros but for the values of x, at the numbers that a pool of the result gives or, where these come from
-    elsewhere, one of the smallest fitting image, behind which are zeros too."""
+    elsewhere, one of the smallest fitting image, after which are zeros too."""
     whole = node.attrs.get("of_result") and shape is not None
     made = tuple(shape.tolist()) if whole else (*x.shape[:2], *_unpooled_sizes(node, x.shape[2:]))
     y = np.zeros(math.prod(made), x.dtype)
@@ -93,7 +93,7 @@ def _max_unpool_shape(node, x, numbers, shape=None):
 
 
 def _read_unpool(r: GraphBuilder, node):
-    """Behind a MaxPool the numbers are of the image that it pooled, whose shape is then that of the result."""
+    """After a MaxPool the numbers are of the image that it pooled, whose shape is then that of the result."""
     maker = r.makers.get(node.inputs[1])
     if node.input(2) and maker is not None and maker.op == "MaxPool":
         node.attrs["of_result"] = 1

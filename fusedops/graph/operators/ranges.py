@@ -57,7 +57,7 @@ def _counted_axis(p: LoweringContext, value):
 
 
 def _moved_axis(p: LoweringContext, node, axis):
-    """Where an axis is behind a node that adds others; None where it is longer or among several."""
+    """Where an axis is after a node that adds others; None where it is longer or among several."""
     x, y = p.known[node.inputs[0]].shape, p.known[node.output].shape
     if node.op == "Expand":
         moved = axis + len(y) - len(x)

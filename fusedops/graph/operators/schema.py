@@ -178,7 +178,7 @@ def mean_of(x, axes, keepdims=False):
 
 
 def axes_of(axes, ndim):
-    """Axes, of which negative ones count from behind, as numbers from 0; None is all of them."""
+    """Axes, of which negative ones count from the end, as numbers from 0; None is all of them."""
     if getattr(axes, "ndim", 1) != 1:
         raise BadNode(f"its axes are {axes.tolist()}, which is no list")
     axes = range(ndim) if axes is None else [int(a) for a in axes]

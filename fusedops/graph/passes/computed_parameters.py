@@ -1,5 +1,5 @@
 """Parameters that the network computes, as scale and shift of a norm and the bias of a convolution: they leave the
-node, whose kernel takes constants, and become a product and a sum behind it."""
+node, whose kernel takes constants, and become a product and a sum after it."""
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def _convolution(context, node):
 
 
 def _instance_norm(context, node):
-    """The scale and shift of each channel, behind a norm with 1 and 0."""
+    """The scale and shift of each channel, after a norm with 1 and 0."""
     shape, (scale, shift) = context.shape(node.inputs[0]), node.inputs[1:3]
     if shape is None or not any(_is_computed(context, v) for v in (scale, shift)):
         return

@@ -1,4 +1,4 @@
-"""The addition of a residual and the activation behind it, into the operation before: they are applied to its sums in
+"""The addition of a residual and the activation after it, into the operation before: they are applied to its sums in
 registers."""
 
 import numpy as np

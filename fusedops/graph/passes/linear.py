@@ -61,7 +61,7 @@ def _scaled(a, factor):
 
 
 def _add_after(context, node, addend, beta):
-    """node's result + beta addend, as nodes of their own behind it."""
+    """node's result + beta addend, as nodes of their own after it."""
     if beta != 1:
         factor = context.add_constant(node.name + ".beta", np.float32(beta))
         scaled = context.fresh(node.output + ".scaled")

@@ -113,7 +113,7 @@ def dequantize(context):
 
 
 def _dequantize(context, node):
-    """The weights as a node of their own, transposed, and a product; a bias is added behind it."""
+    """The weights as a node of their own, transposed, and a product; a bias is added after it."""
     x, q, scales, zeros, bias, order = before = [*node.inputs, ""][:6]
     given = [q, scales, zeros, order]
     while not given[-1]:

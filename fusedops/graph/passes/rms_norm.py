@@ -1,4 +1,4 @@
-"""x / sqrt(mean(x^2) + eps) over the last axis, and the scale behind it, become one node: as exporters spell out
+"""x / sqrt(mean(x^2) + eps) over the last axis, and the scale after it, become one node: as exporters spell out
 RMSNorm, with a quotient or with the product by an inverse."""
 
 import numpy as np
@@ -71,7 +71,7 @@ def _reader(context, value):
 
 
 def _number(context, node, op, value, at=None):
-    """The number that a node of this operator has beside a value, at a place or at any; None where it is another."""
+    """The number that a node of this operator has besides a value, at a place or at any; None where it is another."""
     if node is None or node.op != op:
         return None
     a = context.graph.constants.get(node.inputs[at] if at is not None else next(v for v in node.inputs if v != value))

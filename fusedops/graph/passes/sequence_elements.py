@@ -48,8 +48,8 @@ class _Work:
         return None if known is None else known.data
 
     def position(self, node, i, count, default):
-        """The position below `count` that an input says, counted from behind where it is negative; None where it is not
-        known, or is none."""
+        """The position below `count` that an input says, from the end where it is negative; None where it is not known,
+        or is none."""
         if not node.input(i):
             return default
         data = self.data(node.input(i))

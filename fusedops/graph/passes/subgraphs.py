@@ -93,7 +93,7 @@ def _take_unchanged(context, node):
 
 
 def _named(record, prefix):
-    """A Fusion or Refusal inside a graph, with the names of its nodes behind that of the graph."""
+    """A Fusion or Refusal inside a graph, with the names of its nodes after that of the graph."""
     if hasattr(record, "nodes"):
         return record._replace(nodes=tuple(prefix + name for name in record.nodes), into=prefix + record.into)
     return record._replace(node=prefix + record.node)

@@ -4,7 +4,7 @@ steps runs on a few images, then on the next few. Each image's arithmetic stays 
 A step may run in tiles where its operation keeps the images apart, and image i of each of its tensors lies in the i-th
 part of the tensor's buffer: each tile then touches its own parts, whatever views reshape or transpose in between.
 How many tiles: as many as make a step's tensors fit into CACHE_BYTES for each thread, as many as the steps
-behind it, and as many as the step before it where that hands over more than that. Towards the end of a network, where
+after it, and as many as the step before it where that hands over more than that. Towards the end of a network, where
 images are small and weights large, the whole batch shares one reading of the weights.
 """
 

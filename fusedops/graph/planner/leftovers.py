@@ -7,7 +7,7 @@ from ..operators.schema import NumPyOnly
 
 
 def by_numpy(graph, plan, shares):
-    """The nodes that NumPy computes, by their steps where there is a plan. Without one, or behind its first segment,
+    """The nodes that NumPy computes, by their steps where there is a plan. Without one, or after its first segment,
     those that never have a kernel. `shares` are the parts of the time of nodes, by name, as far as they are known."""
     segmented = plan is None or plan.segmented
     numpy = [step for step in plan.steps if step.kind == "numpy"] if plan is not None else []

@@ -17,7 +17,7 @@ SMALLEST = 7  # rows or columns of an image
 
 class Block(NamedTuple):
     """One step for several: the `parts`, of which the last writes what `whole` writes, or `whole`. `sizes` are those of
-    the images in front of and behind it, on which it depends what is faster."""
+    the images before and after it, on which it depends what is faster."""
 
     whole: Step
     parts: list[Step]
@@ -25,7 +25,7 @@ class Block(NamedTuple):
 
 
 def find(builder):
-    """(steps, blocks): the builder's steps, with that of each block behind its parts. Of two blocks that share a
+    """(steps, blocks): the builder's steps, with that of each block after its parts. Of two blocks that share a
     convolution the longer one comes first, for it saves more: 64 -> 128 of MobileNetV1 with the layers before it."""
     steps, blocks = builder.steps, []
     writers = {id(t.buffer): step for step in steps for t in step.writes if t is not None}

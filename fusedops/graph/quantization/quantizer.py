@@ -392,7 +392,7 @@ def _within_bounds(base, optimized, work, measured, shapes, snr, costs, kept):
 
 
 def _row(node, bits, measured, costs, why, times):
-    """What was done to a layer; `why` it may not go to int8, if there is a reason beside cost."""
+    """What was done to a layer; `why` it may not go to int8, if there is a reason other than cost."""
     if measured.unbounded & {*node.inputs, node.output}:
         why = "its values are not finite on the samples"
     why = why or ("" if bits == 8 else _dearer(node, costs, times))

@@ -105,7 +105,7 @@ def _fits(shape, value):
 
 
 def _laid_out(shape):
-    """What to write behind an array's name for its values in other shapes, and these shapes."""
+    """What to write after an array's name for its values in other shapes, and these shapes."""
     yield "[np.newaxis]", (1, *shape)
     if len(shape) in (3, 4):  # an image, or several
         new = 4 - len(shape)

@@ -52,7 +52,7 @@ def _meeting(arrays):
 
 
 def _bounds(array):
-    """The addresses of an array's first byte and of that behind its last."""
+    """The addresses of an array's first byte and of that after its last."""
     start = array.__array_interface__["data"][0]
     if array.flags.c_contiguous:
         return start, start + array.nbytes

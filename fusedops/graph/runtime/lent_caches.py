@@ -1,5 +1,5 @@
 """Calls whose caches are in memory of the caller: each is an output that is given as the array which its input begins,
-with rows behind it. The new rows are written there, and nothing is copied."""
+with rows after it. The new rows are written there, and nothing is copied."""
 
 import numpy as np
 

@@ -48,7 +48,7 @@ def _unit(ms):
 
 
 def benchmark(models, arrays, number, repeat, progress):
-    """Times models on the same inputs, in turns: `repeat` samples, each the mean of `number` calls after one that
+    """Times models on the same inputs, interleaved: `repeat` samples, each the mean of `number` calls after one that
     brings back into the caches what the others drove out."""
     samples = {name: [] for name in models}
     for done in range(repeat):

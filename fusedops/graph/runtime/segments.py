@@ -2,7 +2,7 @@
 needs are known.
 
 A segment runs the nodes before the first one whose result has a shape that only a call knows, then evaluates that node,
-and hands all values that are still read to the network of the nodes behind it. Where a few integers decide the shape,
+and hands all values that are still read to the network of the nodes after it. Where a few integers decide the shape,
 and the node has a kernel, they alone are handed on and the node is planned for them.
 """
 
@@ -44,13 +44,13 @@ class Segment:
         self.shapes = {name: k.shape for name, k in known.items()}
 
     def run(self, arrays):
-        """All values that are read behind it, by their names."""
+        """All values that are read after it, by their names."""
         env = dict(zip(self.inputs, arrays, strict=True)) | self.constants
         env |= self.before.run(env)
         return self.evaluated(env)
 
     def evaluated(self, env):
-        """The values with the results of the node; the network behind it is made when these are there for the first
+        """The values with the results of the node; the network after it is made when these are there for the first
         time."""
         if self.node is not None:
             inputs = [env[v] if v else None for v in self.node.inputs]
@@ -61,7 +61,7 @@ class Segment:
         return env
 
     def _network(self, env):
-        """The network of the nodes behind."""
+        """The network of the nodes after."""
         made = {v for n in self._behind for v in n.outputs}
         changing = self.node.outputs if self.node else ()
         inputs = [
@@ -140,7 +140,7 @@ def _own(result, dtype):
 
 
 def run(plan, arenas, arrays, execute):
-    """The results of a plan that may be a segment, and of all segments behind it, none in memory of an input or a
+    """The results of a plan that may be a segment, and of all segments after it, none in memory of an input or a
     constant; `execute` runs a plan that is none."""
     passed, shared, results = [], [*arrays], []
     while isinstance(plan, Segment):

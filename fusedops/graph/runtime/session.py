@@ -188,8 +188,8 @@ class Session:
         return found
 
     def _planned(self, arrays):
-        """As plan_of, for contiguous arrays of shapes that have a plan; None for others. A call finds Python in memory,
-        not in a cache, behind the network's weights: it looks at little."""
+        """As plan_of, for contiguous arrays of shapes that have a plan; None for others. The network's
+        weights have evicted Python from the caches: this reads as little as it can."""
         shapes = _core.plain_shapes(arrays)
         found = shapes and self._plans.get((self._threads(shapes), shapes))
         if found:

@@ -1,4 +1,4 @@
-"""Caches: inputs that come back as an output with more rows behind them, such as a decoder's keys and values.
+"""Caches: inputs that come back as an output with more rows after them, such as a decoder's keys and values.
 
 A network may keep them: input and output are one piece of memory with room for more rows, in which a call writes the
 new ones alone.
@@ -20,7 +20,7 @@ class Cache(NamedTuple):
 
 def caches_of(graph):
     """The caches of a graph: inputs that a GroupQueryAttention takes as its past, or that a Concat has other rows
-    behind."""
+    after."""
     numbers = _numbers(graph)
     reads = Counter(numbers.get(v) for v in graph.results)
     reads.update(
@@ -50,7 +50,7 @@ def _numbers(graph):
 
 
 def _pairs(graph, node, numbers, reads):
-    """(what a node puts other rows behind, the result, the axis). A GroupQueryAttention may write new rows among those
+    """(what a node puts other rows after, the result, the axis). A GroupQueryAttention may write new rows among those
     of its past, which nothing else reads then: `reads` counts."""
     if node.op == "com.microsoft.GroupQueryAttention" and len(node.outputs) > 2:
         return [(node.input(i), node.outputs[i - 2], 2) for i in (3, 4) if reads[numbers.get(node.input(i))] == 1]

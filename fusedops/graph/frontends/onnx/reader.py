@@ -1,4 +1,4 @@
-"""Reads an ONNX model into a Graph, each operator in the form of the newest opset, so that nothing behind the reader
+"""Reads an ONNX model into a Graph, each operator in the form of the newest opset, so that nothing after the reader
 knows of opsets."""
 
 import functools
@@ -60,7 +60,7 @@ def _is_number(dtype):
 
 
 def _ordered(nodes, wanted):
-    """The nodes that the wanted values need, each behind those that it reads, and else in their order in the file."""
+    """The nodes that the wanted values need, each after those that it reads, and else in their order in the file."""
     makers = {}
     for i, node in enumerate(nodes):
         for v in node.outputs:
@@ -236,7 +236,7 @@ class _Library:
 
 
 class _Reader(GraphBuilder):
-    """`scope` has the graph's value behind each name of the file; a graph inside a node takes what it lacks from the
+    """`scope` has the graph's value of each name of the file; a graph inside a node takes what it lacks from the
     `outer` reader."""
 
     def __init__(self, library, graph, upgraded=False, outer=None):
@@ -364,7 +364,7 @@ class _Reader(GraphBuilder):
         return id(self.graph.constants.get(value)) in self.library.int4_constants
 
     def resolve(self, name, reader):
-        """The value behind a name of the file."""
+        """The value of a name of the file."""
         if name not in self.scope and self.outer is not None:
             outside = self.outer.resolve(name, reader)
             self.scope[name] = self.fresh(name)

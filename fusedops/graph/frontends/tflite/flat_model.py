@@ -314,7 +314,7 @@ class _Parser:
         if not 0 <= i < self.file.BuffersLength():
             raise ValueError(f"it names buffer {i} of {self.file.BuffersLength()}")
         buffer = self.file.Buffers(i)
-        if buffer.Offset() > 1:  # behind the tables, in a file of more than 2 GB
+        if buffer.Offset() > 1:  # after the tables, in a file of more than 2 GB
             start, size = buffer.Offset(), buffer.Size()
             if start + size > len(self.data):
                 raise ValueError(f"buffer {i} ends at byte {start + size} of {len(self.data)}")

@@ -33,7 +33,7 @@ class Example:
         self.open = {(i, 0): None for i, x in enumerate(self.leaves) if x.ndim} | self.wanted
 
     def add_named(self, inputs):
-        """Adds keyword arguments, behind those in order."""
+        """Adds keyword arguments, after those in order."""
         self.kwargs = self.kwargs | self._converted(dict(inputs), None)
 
     def _converted(self, value, spec):

@@ -58,5 +58,5 @@ def line_of(torch, frames):
 
 
 def is_inside(file, *modules):
-    """Whether a file is in the folder of one of these modules: torch's is, torchvision's beside it is not."""
+    """Whether a file is in the folder of one of these modules: torch's is, torchvision's next to it is not."""
     return any(file.startswith(os.path.join(os.path.dirname(m.__file__), "")) for m in modules)

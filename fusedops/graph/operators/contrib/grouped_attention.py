@@ -1,4 +1,4 @@
-"""Attention of the domain com.microsoft whose keys and values serve groups of heads, behind those of earlier calls."""
+"""Attention of the domain com.microsoft whose keys and values serve groups of heads, after those of earlier calls."""
 
 import math
 
@@ -27,7 +27,7 @@ def _grouped_parts(node, query, key, value):
 def _grouped(
     node, query, key, value, past_k, past_v, lasts, total, cos=None, sin=None, positions=None, bias=None, sinks=None
 ):
-    """Attention whose keys and values serve groups of heads, behind those of earlier calls; each row has a length of
+    """Attention whose keys and values serve groups of heads, after those of earlier calls; each row has a length of
     its own."""
     q, *made, at = _present(node, query, key, value, past_k, past_v, lasts, total, cos, sin, positions)
     group, total = q.shape[1] // made[0].shape[1], int(total.reshape(-1)[0])
@@ -150,8 +150,8 @@ def _lower_angles(p: LoweringContext, node, positions, begins, begin, length):
 
 
 def _lower_present(p: LoweringContext, node, past, new, present, begins, begin, angles=None):
-    """Writes keys or values of earlier calls and the new ones, rotated if there are angles, to their places, in the
-    type of those; zeros after them."""
+    """Writes keys or values of earlier calls and the new ones, rotated if there are angles, to their places; zeros
+    after."""
     interleaved, length, room = node.attrs.get("rotary_interleaved", 0), new.shape[2], present.shape[2]
     size, rounds = present.dtype.itemsize, present.dtype != new.dtype
     if angles is not None and (begins is not None or rounds):

@@ -28,7 +28,7 @@ def scaled(r: GraphBuilder, node, q, scale):
 
 
 def attend(r: GraphBuilder, node, q, k, v, mask, bias, scores=""):
-    """softmax(scale q k^T + mask + bias) v, its heads one behind the other again."""
+    """softmax(scale q k^T + mask + bias) v, its heads one after the other again."""
     s = r.node("MatMul", node, scaled(r, node, q, node.attrs.get("scale") or None), moved(r, node, k, -1, -2))
     s = r.node("Add", node, s, bias) if bias else s
     if mask or node.attrs.get("unidirectional", 0):
@@ -106,7 +106,7 @@ def _read_attention(r: GraphBuilder, node):
 
 
 def project(r: GraphBuilder, node, projected, mask, past, bias):
-    """Attention over queries, keys and values that lie one behind the other."""
+    """Attention over queries, keys and values that lie one after the other."""
     sizes = node.attrs.get("qkv_hidden_sizes")
     given = [r.constant(f"{node.name}.sizes", sizes)] if sizes else []
     parts = r.node("Split", node, projected, *given, outputs=3, axis=-1, **({} if sizes else {"num_outputs": 3}))

@@ -12,7 +12,7 @@ from .multi_head_attention import project, refuse
 
 
 def real(r: GraphBuilder, node, i, axis=1):
-    """The i-th input of a node, whose scale and zero point come behind it, as real numbers."""
+    """The i-th input of a node, whose scale and zero point come after it, as real numbers."""
     return r.node("DequantizeLinear", node, *_given(node, i, i + 1, i + 2), axis=axis)
 
 

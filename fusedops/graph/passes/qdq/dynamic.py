@@ -99,7 +99,7 @@ def _why_floats(context, node, given):
 
 
 def _scaled(context, node, x_scale, shape):
-    """(nodes behind integer sums that make floats of them, the scale of each output channel, the bias among them or
+    """(nodes after integer sums that make floats of them, the scale of each output channel, the bias among them or
     None), or Nones."""
     row, reader, bias = _with_bias(context, node, x_scale, shape)
     if reader is None or reader.op != "Cast" or context.known.get(reader.output, ((), None))[1] != np.float32:

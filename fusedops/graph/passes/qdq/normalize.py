@@ -56,7 +56,7 @@ def _to_qdq(context, node):
 
 
 def _keep_axes(context, node):
-    """A mean of int8 with its axes, which leave behind it: as int8, where it becomes those."""
+    """A mean of int8 with its axes, which are removed after it: as int8, where it becomes those."""
     axes, shape = context.graph.constant(node, 1), context.shape(node.inputs[0])
     if isinstance(source_of(context, node.inputs[0]), str) or axes is None or not axes.size or shape is None:
         return
@@ -118,7 +118,7 @@ def _push_dq_down(context, node):
 
 
 def _dequantize_behind(context, node, source):
-    """The results of a node that was given int8 become its int8 results, with a DequantizeLinear behind each."""
+    """The results of a node that was given int8 become its int8 results, with a DequantizeLinear after each."""
     results = node.outputs
     context.produce(node, [v and context.fresh(f"{v}.int8") for v in results])
     for old, new in zip(results, node.outputs, strict=True):

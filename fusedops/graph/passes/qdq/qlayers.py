@@ -1,5 +1,5 @@
 """Layers in int8: products of uint8 or int8 values by int8 or uint8 weights become QuantizedConv and QuantizedLinear,
-whose results are floats. The passes behind take these as any other layer, and put scales, biases, residuals and
+whose results are floats. Later passes take these as any other layer, and put scales, biases, residuals and
 activations into them."""
 
 import numpy as np

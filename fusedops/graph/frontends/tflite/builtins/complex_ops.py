@@ -1,4 +1,4 @@
-"""Fourier transforms. Complex numbers are pairs, real part first, along one more axis behind."""
+"""Fourier transforms. Complex numbers are pairs, real part first, along one more axis at the end."""
 
 from .entry import Builtin, length
 
@@ -20,7 +20,7 @@ def _rfft2d(r, op):
 
 
 def _fitted(r, x, axis, size, n):
-    """The first n elements along an axis, or zeros behind those that are there; the size is None where it is open."""
+    """The first n elements along an axis, or zeros after those that are there; the size is None where it is open."""
     if size is None or size > n:
         x = r.emit("Slice", x, [0], [n], [axis])
     if size is None:

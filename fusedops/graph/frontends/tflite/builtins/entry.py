@@ -25,7 +25,7 @@ class Builtin(NamedTuple):
 
 
 def activated(r, op, value, kind=None):
-    """A value behind the activation that is fused into an operator."""
+    """A value after the activation that is fused into an operator."""
     kind = op.option("FusedActivationFunction") if kind is None else kind
     name = r.activations.get(kind, str(kind))
     if name not in ACTIVATIONS:
@@ -83,7 +83,7 @@ def moved(r, op, make, i=0, first=None, out=0):
 
 
 def axis_in(axis, rank, first, op):
-    """An axis of a tensor, of which negative ones count from behind, in the layout of a value."""
+    """An axis of a tensor, of which negative ones count from the end, in the layout of a value."""
     axis = int(axis) + rank * (int(axis) < 0)
     if not 0 <= axis < rank:
         raise op.error(f"its axis {axis} is none of {rank}")

@@ -9,7 +9,7 @@ _FIRST_3D, _LAST_3D = [0, 4, 1, 2, 3], [0, 2, 3, 4, 1]
 
 
 def same_pads(sizes, kernel, strides, dilations):
-    """Padding of SAME, all fronts before all ends: the odd one is behind."""
+    """Padding of SAME, all fronts before all ends: the odd one is at the end."""
     total = [
         max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
         for n, k, s, d in zip(sizes, kernel, strides, dilations, strict=True)
@@ -34,7 +34,7 @@ def window(r, op, x, kernel, strides, dilations):
 
 
 def weights(r, op, perm):
-    """(a value with the weights in another order of axes, their shape in the file). Integers stay so behind
+    """(a value with the weights in another order of axes, their shape in the file). Integers stay so after
     DequantizeLinear where the input is quantized too."""
     held = op.inputs[1]
     stored, q = r.array(held), held.quantization
@@ -66,7 +66,7 @@ def bias(r, op, i):
 
 
 def _first_rounding(r, op):
-    """What LiteRT's rounding of a product of integers, first to some bits behind the point and then to a whole number,
+    """What LiteRT's rounding of a product of integers, first to some bits after the point and then to a whole number,
     adds to its size before a single one: half of the last of these bits, in units of the result's scale, a channel."""
     x, w, y = op.inputs[0].quantization, op.inputs[1].quantization, op.outputs[0]
     if x is None or w is None or y.quantization is None or y.tensor.dtype.itemsize > 1:
@@ -341,7 +341,7 @@ def _dilate(r, op):
     if len(by) != rank or min(by, default=1) < 1:
         raise op.error(f"it spreads a tensor of {rank} axes by {by}")
     for axis, d in enumerate(by):
-        if d > 1:  # each element with what is behind it, but for the last one
+        if d > 1:  # each element with what is after it, but for the last one
             x = r.emit("Pad", r.emit("Unsqueeze", x, [axis + 1]), [0, d - 1], fill, [axis + 1])
             around = (r.emit("Shape", x, start=0, end=axis), [-1], r.emit("Shape", x, start=axis + 2))
             x = r.emit("Slice", r.emit("Reshape", x, r.emit("Concat", *around, axis=0)), [0], [1 - d], [axis])

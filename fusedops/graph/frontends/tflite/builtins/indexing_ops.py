@@ -21,7 +21,7 @@ def _gather(r, op):
     def make(x):
         x = x if order == list(range(rank)) else r.emit("Transpose", x, perm=order)
         y = r.emit("GatherND", x, r.emit("Unsqueeze", r.cast(at, np.int64), [places]), batch_dims=batch)
-        ahead = axis - batch  # axes of x between the batch and the one that is gathered along: they are behind
+        ahead = axis - batch  # axes of x between the batch and the one that is gathered along: they are after
         if not ahead:
             return y
         picked, total = places - batch, rank - 1 + places - batch
@@ -71,7 +71,7 @@ def _dynamic_update_slice(r, op):
 
 
 def _grid(r, value, sizes, rank):
-    """The places of all elements of a value, along one more axis behind; the sizes are None where one is open."""
+    """The places of all elements of a value, along one more axis at the end; the sizes are None where one is open."""
     if sizes is not None:
         grid = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1) if sizes else np.zeros(0, np.int64)
         return r.constant(r.at, grid, np.int64)
@@ -140,7 +140,7 @@ def _matrix_diag(r, op):
 
 
 def _matrix_set_diag(r, op):
-    """The diagonal of the last two axes, along the longer of them with zeros behind its end, where none are taken."""
+    """The diagonal of the last two axes, along the longer of them with zeros after its end, where none are taken."""
     sizes = r.sizes(op.inputs[0])
     if not sizes or len(sizes) < 2 or None in sizes[-2:]:
         raise op.error(f"it sets the diagonal of a tensor of shape {sizes}: it takes matrices of fixed sizes")

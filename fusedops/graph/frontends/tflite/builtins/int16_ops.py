@@ -9,7 +9,7 @@ from ....operators.int16_tables import interpolated
 
 def is_int16(op):
     """Whether LiteRT has a table: input and result are int16, each with one scale, and zero as zero point; results
-    below 1 have 15 bits behind the point."""
+    below 1 have 15 bits after the point."""
     held = op.inputs[0], op.outputs[0]
     known = [h.quantization for h in held if h.tensor.dtype == np.int16 and h.quantization is not None]
     if len(known) < 2 or any(q.scale.size != 1 or q.zero.any() for q in known):
@@ -32,7 +32,7 @@ def _looked_up(r, op, results):
 
 @cache
 def _sigmoid():
-    """65536 sigmoid(i / 24) for 0 to 255, each moved by half of the error of a line in the middle behind it; the last
+    """65536 sigmoid(i / 24) for 0 to 255, each moved by half of the error of a line in the middle after it; the last
     is the end."""
     here, middle, following = (65536 / (1 + np.exp(-(np.arange(256) + a) / 24)) for a in (0, 0.5, 1))
     table = np.rint(here - ((here + following) / 2 - middle) / 2).astype(np.int64)
@@ -82,7 +82,7 @@ def _round(v):
 
 
 def _table(x_scale, x_zero, y_scale, y_zero, function, real=np.float32):
-    """A function's values at every 128th of int16, each moved by half of the error in the middle behind it; `real` is
+    """A function's values at every 128th of int16, each moved by half of the error in the middle after it; `real` is
     the type of floats that all is computed in."""
     low, high = (real(x_scale) * real(n - x_zero) for n in (-32768, 32767))
     least, most = (real(y_scale) * real(n - y_zero) for n in (-32768, 32767))

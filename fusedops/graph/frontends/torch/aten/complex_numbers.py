@@ -1,7 +1,7 @@
 """Complex numbers: two values of the graph, the real and the imaginary parts.
 
 What only moves elements, or is linear with real factors, is read as for real numbers, once for each of the two. A name
-here is that of the operator behind "complex"."""
+here is that of the operator after "complex"."""
 
 from types import SimpleNamespace
 
@@ -169,7 +169,7 @@ def _pow(p, x, exponent):
 
 
 def _bilinear(name):
-    """A product of two operands, whatever it sums over; those of einsum stand in a list behind its equation."""
+    """A product of two operands, whatever it sums over; those of einsum stand in a list after its equation."""
     reader = _REAL[name]
 
     def read(p, first, **given):

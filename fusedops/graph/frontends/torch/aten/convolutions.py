@@ -22,7 +22,7 @@ def _with_batch(p, x, n, run):
 
 
 def _pads(padding, kernel, dilation):
-    """Padding as ONNX has it, all fronts before all ends; torch puts the odd one of "same" behind."""
+    """Padding as ONNX has it, all fronts before all ends; torch puts the odd one of "same" at the end."""
     if padding == "valid":
         return [0] * 2 * len(kernel)
     if padding == "same":

@@ -151,7 +151,7 @@ def _istft(
 
 
 def _overlapped(p, frames, n, hop):
-    """The sum (batch, points) of frames (batch, count, n), each `hop` behind the one before it. Frames are cut into
+    """The sum (batch, points) of frames (batch, count, n), each `hop` after the one before it. Frames are cut into
     pieces of that length, and a row of pieces is moved by its place in the frame."""
     pieces = math.ceil(n / hop)
     frames = p.op("Pad", frames, np.array([0, 0, 0, 0, 0, pieces * hop - n]))

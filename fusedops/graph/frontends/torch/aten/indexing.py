@@ -178,7 +178,7 @@ def _masked_scatter(p, x, mask, source):
 
 
 def _in_order(p, mask, rows, shape):
-    """Rows where a mask is true, in their order: the count of true elements up to one is the number of its row, behind
+    """Rows where a mask is true, in their order: the count of true elements up to one is the number of its row, after
     one of zeros, which is where the mask is false."""
     mask = p.cast(mask, p.torch.int64)
     count = p.op("CumSum", p.op("Reshape", mask, [-1]), p.number(0, np.int64))

@@ -77,7 +77,7 @@ def _integers(p, low, high):
 
 
 def _multinomial(p, x, num_samples, replacement=False):
-    """Without replacement the classes whose logarithm of probability is largest behind a Gumbel number."""
+    """Without replacement the classes whose logarithm of probability is largest after a Gumbel number."""
     logits = p.op("Log", p.cast(x, p.torch.float32))
     if not replacement:
         race = p.op("Neg", p.op("Log", p.op("Neg", p.op("Log", p.op("RandomUniformLike", logits)))))

@@ -162,7 +162,7 @@ def _histogram(p, x, bins=100, min=0, max=0):
         "Min", p.op("Floor", p.op("Div", bin, p.name(np.array(high - low, dtype)))), p.name(np.array(bins - 1, dtype))
     )
     inside = p.op("And", p.op("GreaterOrEqual", x, p.name(low)), p.op("LessOrEqual", x, p.name(high)))
-    bin = p.op("Where", inside, bin, p.name(np.array(bins, dtype)))  # NaN and what is outside behind the last
+    bin = p.op("Where", inside, bin, p.name(np.array(bins, dtype)))  # NaN and what is outside after the last
     one = p.op("Expand", p.name(np.ones(1, dtype)), p.op("Shape", x))
     none = p.name(np.zeros(bins + 1, dtype))
     counts = p.op("ScatterElements", none, p.op("Cast", bin, to=7), one, axis=0, reduction="add")

@@ -30,7 +30,7 @@ def _squeeze(p, x, dim=None):
 
 
 def _as_strided(p, x, size, stride, storage_offset=0):
-    """The tensor as it is, told how its axes of one element lie, as behind a pool of an image with channels last."""
+    """The tensor as it is, told how its axes of one element lie, as after a pool of an image with channels last."""
     found, made = p.fx_node.args[0].meta["val"], p.made
     if sizes(found.shape) != sizes(made.shape) or found.storage_offset() != (storage_offset or 0):
         raise Unsupported("fusedops does not have as_strided")
@@ -88,7 +88,7 @@ def _tile(p, x, dims):
 
 
 def _repeat_interleave(p, x, repeats, dim=None, output_size=None):
-    """Each element, as an axis of one behind its own, as often as it is wanted."""
+    """Each element, as an axis of one after its own, as often as it is wanted."""
     if not isinstance(repeats, int):
         raise Unsupported("fusedops does not have repeat_interleave with a number for each element")
     if dim is None:
@@ -145,7 +145,7 @@ def _narrow(p, x, dim, start, length):
 
 
 def _slice_scatter(p, x, src, dim=0, start=None, end=None, step=1):
-    """x with a part replaced: what is before it, the part, what is behind it."""
+    """x with a part replaced: what is before it, the part, what is after it."""
     dim = axis(x, dim)
     if step != 1:
         raise Unsupported(f"fusedops does not have an assignment to every {step}th element")
