@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import fusedops as fo
 import oracle
 from catalog import Draw, using_isa
-from fusedops import reference
+from fusedops import _core, reference
+from guard_pages import guarded
 
 # Query heads, key heads, queries, keys, elements of keys and of values: tile borders, blocks of 256 keys and of 48
 # rows, and few rows.
@@ -270,3 +271,28 @@ def test_a_cache_refuses_what_does_not_fit(draw):
         cache.truncate(4)
     with pytest.raises(TypeError, match="heads must be an int"):
         fo.KVCache(1, 2.0, 4)
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("order", ["rows", "columns"])
+@pytest.mark.parametrize("bfloat16", [False, True])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_keys_and_values_of_float16(isa, draw, sizes, bfloat16, order, at_end):
+    """Read as they are, with the bits of the same values in float32, and nothing beyond them."""
+    q, *halves = (a.astype(np.float16) for a in arrays(draw, *sizes))
+    results = []
+    for kept in np.dtype(np.float16), np.dtype(np.float32):
+        k, v = (a.astype(kept) for a in halves)
+        k = guarded(k.swapaxes(2, 3), at_end).swapaxes(2, 3) if order == "columns" else guarded(k, at_end)
+        y = np.empty((*q.shape[:3], sizes[5]), np.float32)
+        program = _core.Program()
+        program.append("attention", q.astype(np.float32), k, guarded(v, at_end), y, kept=kept, bfloat16=bfloat16)
+        program.run(())
+        results.append(y)
+    np.testing.assert_array_equal(*results)
+
+
+def test_other_types_of_keys_and_values_are_refused(draw):
+    q, k = draw(1, 3, 8), draw(1, 5, 8).astype(np.float64)
+    with pytest.raises(TypeError, match="must be float32 or float16"):
+        _core.Program().append("attention", q, k, k, q.copy(), kept=k.dtype)
