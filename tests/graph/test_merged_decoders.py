@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_graph, parse_model
 
 import fusedops as fo
 from fusedops.graph.planner import plan
+from onnx_types import retyped
 
 WIDTH, WORDS = 16, 40
 BOTH = "x = Gather(table, ids)  q = MatMul(x, wq)  k0 = MatMul(x, wk)  v0 = MatMul(x, wv)"
@@ -17,7 +18,7 @@ ATTENTION = (
     "kt = Transpose<perm = [0, 2, 1]>(k)  s = MatMul(q, kt)  {mask}  p = Softmax<axis = -1>(m)  o = MatMul(p, v)"
 )
 MASK = """two = Shape<start = 1>(ids)  square = Concat<axis = 0>(two, two)
-    low = ConstantOfShape<value = float[1] {-1e30}>(square)  above = Trilu<upper = 1>(low, next)  m = Add(s, above)"""
+    low = ConstantOfShape<value = float[1] {-3e4}>(square)  above = Trilu<upper = 1>(low, next)  m = Add(s, above)"""
 CROSS = "ct = Transpose<perm = [0, 2, 1]>(c)  cs = MatMul(o, ct)  cp = Softmax<axis = -1>(cs)  r = MatMul(cp, c)"
 KEYS = f"float[b, past, {WIDTH}]"
 
@@ -82,24 +83,27 @@ def logits(w, ids, text=None):
     return y @ w["head"]
 
 
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
 @pytest.mark.parametrize("then_has_past", [True, False])
 @pytest.mark.parametrize("crossed", [False, True])
-def test_word_by_word(crossed, then_has_past, rng, threads, monkeypatch):
+def test_word_by_word(crossed, then_has_past, kind, rng, threads, monkeypatch):
     proto, weights = merged(crossed, then_has_past)
+    proto, half = retyped(proto, kind), kind == TensorProto.FLOAT16
+    dtype, atol = (np.float16, 0.03) if half else (np.float32, 2e-4)
     lowered, lower = [], plan._lower
     monkeypatch.setattr(plan, "_lower", lambda builder, node: lowered.append(node.name) or lower(builder, node))
     decoder = fo.load_onnx(proto).decoder(capacity=4)
     assert "use_cache_branch" not in repr(decoder) and "past" not in repr(decoder)
     for batch, source in (2, 7), (1, 3):  # another text, of other sizes, begins anew
         decoder.truncate()
-        text = rng.standard_normal((batch, source, WIDTH)).astype(np.float32)
+        text = rng.standard_normal((batch, source, WIDTH)).astype(dtype)
         more = [text] if crossed else []
         ids = rng.integers(0, WORDS, (batch, 25))
         expected = logits(weights, ids, *more)
-        np.testing.assert_allclose(decoder(ids[:, :5], *more), expected[:, :5], rtol=0, atol=2e-4)
+        np.testing.assert_allclose(decoder(ids[:, :5], *more), expected[:, :5], rtol=0, atol=atol)
         for i in range(5, 25):
-            np.testing.assert_allclose(decoder(ids[:, i : i + 1], *more), expected[:, i : i + 1], rtol=0, atol=2e-4)
-            assert len(decoder) == i + 1
+            np.testing.assert_allclose(decoder(ids[:, i : i + 1], *more), expected[:, i : i + 1], rtol=0, atol=atol)
+            assert len(decoder) == i + 1 and {a.dtype for a in decoder.caches.values()} == {np.dtype(dtype)}
             if i == 7:
                 lowered.clear()
         assert not lowered

@@ -55,7 +55,14 @@ def upcast(graph):
     tables = _tables(graph)
     _upcast_inside(graph)
     graph.constants |= tables
-    stored = [v.name for v in graph.inputs if v.dtype == np.float16] + list(tables)
+    return keep_moved(graph)
+
+
+def keep_moved(graph):
+    """Lets what only moves elements of float16 move those of 16 bits, in place, in a graph whose other values are
+    float32; returns the graph."""
+    stored = [v.name for v in graph.inputs if v.dtype == np.float16]
+    stored += [v for v, a in graph.constants.items() if a.dtype == np.float16]
     if stored or any(v.dtype == np.float16 for v in graph.outputs):
         _Stored(graph, stored).run()
     return graph
@@ -84,9 +91,11 @@ class _Stored:
     def run(self):
         graph = self._graph
         for node in graph.nodes:
-            if node.op == "Cast" and node.attrs["to"] == _FLOAT32 and node.inputs[0] in self._stored:
+            if node.op == "Cast" and node.attrs["to"] in (FLOAT16, _FLOAT32) and node.inputs[0] in self._stored:
                 self._stored[node.output] = self._stored[node.inputs[0]]  # widened where something computes with it
                 continue
+            if node.op == "Cast" and node.attrs["to"] == FLOAT16:
+                self._stored[node.output] = node.output
             if node.op in ("Shape", "Size"):
                 node.inputs = [self._stored.get(v, v) for v in node.inputs]
             elif moved := self._moved(node):

@@ -17,6 +17,7 @@ import numpy as np
 from ... import _core
 from ..._internal.lazy import LazyModule
 from ..inference.shape_inference import MAX_VALUES, infer, shape_inputs
+from ..ir.float16 import keep_moved
 from ..ir.options import BuildOptions
 from ..ir.subgraph import DataDependentShape, decisions, inlined
 from ..ir.symbolic import Conditions, ShapeEnv
@@ -318,7 +319,7 @@ class Session:
         """The session with these branches in the place of their nodes."""
         key = tuple((n.name, branch) for n, branch in decided.items())
         if key not in self._branches:
-            graph = inlined(self.graph, decided).copy()
+            graph = keep_moved(inlined(self.graph, decided).copy())
             optimize(graph, fold=self.options.fold, fuse=self.options.fuse, disabled=self.options.disabled)
             self._branches[key] = Session(graph, self.options, inner=self.inner, shared=self.layers.shared)
         return self._branches[key]
