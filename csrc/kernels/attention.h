@@ -147,8 +147,6 @@ INLINE vf v_load_f16_tail(const uint16_t *p, ptrdiff_t n) {
     return v_load_f16(some);
 }
 
-enum { KEYS_BLOCKS = 2 };
-
 /* VL steps, or the `steps` that are left, of `rows` keys from k on. */
 INLINE vf keys_block(const bool whole, const uint16_t *k, ptrdiff_t ks, ptrdiff_t rows, ptrdiff_t steps, const float *q,
                      vf sum) {
@@ -166,7 +164,7 @@ INLINE vf keys_block(const bool whole, const uint16_t *k, ptrdiff_t ks, ptrdiff_
 INLINE void keys_scores(const int blocks, ptrdiff_t rows, ptrdiff_t d, const uint16_t *k, ptrdiff_t ks, const float *q,
                         float *scores) {
     const bool whole = blocks > 1 || rows >= VL;
-    vf sums[KEYS_BLOCKS];
+    vf sums[FO_KEYS_BLOCKS];
     UNROLL_FOR (int b = 0; b < blocks; b++) sums[b] = v_zero();
     ptrdiff_t p = 0;
     for (; whole && p + VL <= d; p += VL)
@@ -183,8 +181,8 @@ void FO_NAME(fo_attention_keys)(ptrdiff_t n, ptrdiff_t d, const uint16_t *k, ptr
                                 float *scores) {
     FO_RAN("attention keys of float16");
     ptrdiff_t i = 0;
-    for (; i + KEYS_BLOCKS * VL <= n; i += KEYS_BLOCKS * VL)
-        keys_scores(KEYS_BLOCKS, KEYS_BLOCKS * VL, d, k + i * ks, ks, q, scores + i);
+    for (; i + FO_KEYS_BLOCKS * VL <= n; i += FO_KEYS_BLOCKS * VL)
+        keys_scores(FO_KEYS_BLOCKS, FO_KEYS_BLOCKS * VL, d, k + i * ks, ks, q, scores + i);
     for (; i < n; i += VL) keys_scores(1, n - i, d, k + i * ks, ks, q, scores + i);
 }
 
