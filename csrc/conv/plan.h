@@ -40,7 +40,7 @@ struct fo_conv2d {
     };
     float *bias, *slopes;
     struct fo_prepared *prepared; /* the chooser's (choose.c), or NULL */
-    struct fo_qconv2d *q;         /* FO_S8 and FO_BF16: what is packed of the weights (qconv.c); else NULL */
+    struct fo_qconv2d *q;         /* FO_S8 and FO_BF16: what is packed of the weights (int8/qconv_plan.c); else NULL */
     fo_conv2d *wide;              /* depthwise of FO_BF16: a convolution of the rounded weights in float32
                         (rounded_depthwise.c) */
     _Atomic(float *) packed[FO_WEIGHT_FORMS];

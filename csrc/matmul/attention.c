@@ -45,7 +45,8 @@ static ptrdiff_t share_scratch(const attention_job *j, float *from, attention_sc
         x->rows = take(&at, fo_attention_rows_room(j));
         x->zeros = take(&at, fo_attention_zeros_room(j));
     }
-    if (a->kept != FO_F32) x->wide = take(&at, j->keys * (a->d + a->dv));
+    x->wide_k = x->wide_v = NULL;
+    if (a->kv_type != FO_F32) x->wide_k = take(&at, j->keys * a->d), x->wide_v = take(&at, j->keys * a->dv);
     x->all = take_attended(j, &at, div_up(j->chunk, j->height));
     x->block = take_attended(j, &at, 1);
     return at - from;
@@ -69,7 +70,7 @@ static attention_place place_of(const attention_job *j, ptrdiff_t product) {
     ptrdiff_t of_rows[FO_TENSORS], of_keys[FO_TENSORS];
     fo_offsets(&a->rows, a->rows.nd, point, of_rows);
     fo_offsets(&a->keys, a->keys.nd, point, of_keys);
-    const ptrdiff_t mask = of_rows[2] + h * a->mh, size = fo_size(a->kept);
+    const ptrdiff_t mask = of_rows[2] + h * a->mh, size = fo_size(a->kv_type);
     return (attention_place){.diagonal = a->diagonals ? (ptrdiff_t)a->diagonals[point] : a->diagonal,
                              .q = a->q + of_rows[1] + h * a->qh,
                              .k = (const char *)a->k + (of_keys[1] + head * a->kh) * size,
@@ -105,31 +106,31 @@ static void fetch_rows(const float_rows *x) {
 /* Rows as floats: where they lie, or widened into `to` in the order that they have in memory. */
 static float_rows as_floats(const attention_job *j, const char *from, ptrdiff_t n, ptrdiff_t d, ptrdiff_t row,
                             ptrdiff_t element, float *to) {
-    if (j->a->kept == FO_F32) return (float_rows){(const float *)from, n, d, row, element};
+    if (j->a->kv_type == FO_F32) return (float_rows){(const float *)from, n, d, row, element};
     const bool across = row == 1 && element != 1; /* keys are neighbors */
     const ptrdiff_t lines = across ? d : n, length = across ? n : d, line = across ? element : row;
-    const ptrdiff_t step = across ? 1 : element, size = fo_size(j->a->kept);
+    const ptrdiff_t step = across ? 1 : element, size = fo_size(j->a->kv_type);
     for (ptrdiff_t i = 0; i < lines; i++, from += line * size)
         for (ptrdiff_t l = 0, some = step == 1 ? length : 1; l < length; l += some)
-            j->kn->widen(some, j->a->kept, from + l * step * size, to + i * length + l);
+            j->kn->widen(some, j->a->kv_type, from + l * step * size, to + i * length + l);
     return (float_rows){to, n, d, across ? 1 : d, across ? n : 1};
 }
 
 static const char *key_at(const attention_job *j, const attention_place *p, ptrdiff_t at) {
-    return p->k + at * j->a->ks * fo_size(j->a->kept);
+    return p->k + at * j->a->ks * fo_size(j->a->kv_type);
 }
 static const char *value_at(const attention_job *j, const attention_place *p, ptrdiff_t at) {
-    return p->v + at * j->a->vs * fo_size(j->a->kept);
+    return p->v + at * j->a->vs * fo_size(j->a->kv_type);
 }
 
 static void pack_keys(const attention_job *j, const attention_place *p, const key_block *b,
                       const attention_scratch *x) {
     const fo_attention_args *a = j->a;
     const ptrdiff_t nr = j->kn->nr, n = b->packed;
-    if (j->in_place && a->kept != FO_F32) return;
-    const float_rows k = as_floats(j, key_at(j, p, b->at), n, a->d, a->ks, a->kd, x->wide),
-                     v = as_floats(j, value_at(j, p, b->at), n, a->dv, a->vs, a->vd, x->wide + j->keys * a->d);
-    if (a->kept == FO_F32) fetch_rows(&k), fetch_rows(&v);
+    if (j->in_place && a->kv_type != FO_F32) return;
+    const float_rows k = as_floats(j, key_at(j, p, b->at), n, a->d, a->ks, a->kd, x->wide_k),
+                     v = as_floats(j, value_at(j, p, b->at), n, a->dv, a->vs, a->vd, x->wide_v);
+    if (a->kv_type == FO_F32) fetch_rows(&k), fetch_rows(&v);
     if (j->in_place) return;
     if (fo_attention_is_narrow(j)) {
         fo_attention_pack_narrow(j, &k, &v, x);
@@ -149,6 +150,10 @@ static void multiply_scores(const attention_job *j, const attention_place *p, co
                             const fo_attention_block *b, const float *q, ptrdiff_t at) {
     const fo_attention_args *a = j->a;
     const ptrdiff_t nr = j->kn->nr;
+    if (j->in_place && a->kv_type == FO_F16) {
+        j->kn->attention_keys(b->n, a->d, (const uint16_t *)key_at(j, p, at), a->ks, q, x->scores);
+        return;
+    }
     fo_gemm_args g = {.form = FO_ROWS,
                       .m = b->rows,
                       .n = b->n,
@@ -171,6 +176,11 @@ static void multiply_values(const attention_job *j, const attention_place *p, co
                             const fo_attention_block *b, const key_block *keys) {
     const fo_attention_args *a = j->a;
     const ptrdiff_t nr = j->kn->nr, whole = a->dv / nr * nr;
+    if (j->in_place && a->kv_type == FO_F16) {
+        const uint16_t *v = (const uint16_t *)value_at(j, p, keys->at);
+        j->kn->attention_values(b->n, a->dv, x->scores, v, a->vs, b->to.values);
+        return;
+    }
     fo_gemm_args g = {.form = FO_ROWS,
                       .m = b->rows,
                       .n = a->dv,
@@ -214,16 +224,10 @@ static void attend(const attention_job *j, const attention_place *p, const atten
                                   .to = *to,
                                   .added = p->added ? p->added + skipped : NULL,
                                   .taken = p->taken ? p->taken + skipped : NULL};
-    const bool narrow = fo_attention_is_narrow(j), halves = j->in_place && a->kept == FO_F16;
-    if (halves)
-        j->kn->attention_keys(n, a->d, (const uint16_t *)key_at(j, p, keys->at), a->ks, q, x->scores);
-    else
-        narrow ? fo_attention_narrow_scores(j, x, q, rows, n, keys) : multiply_scores(j, p, x, &b, q, keys->at);
+    const bool narrow = fo_attention_is_narrow(j);
+    narrow ? fo_attention_narrow_scores(j, x, q, rows, n, keys) : multiply_scores(j, p, x, &b, q, keys->at);
     j->kn->attention_weights(&b);
-    if (halves)
-        j->kn->attention_values(n, a->dv, x->scores, (const uint16_t *)value_at(j, p, keys->at), a->vs, to->values);
-    else
-        narrow ? fo_attention_narrow_values(j, x, rows, n, keys, to) : multiply_values(j, p, x, &b, keys);
+    narrow ? fo_attention_narrow_values(j, x, rows, n, keys, to) : multiply_values(j, p, x, &b, keys);
 }
 
 /* What step i of a task's rows has. */

@@ -16,10 +16,10 @@ typedef struct {
     float *scratch, *partials;
 } attention_job;
 
-/* A thread's. Of bfloat16: a row before it is rounded, rounded rows, and a bias of zeros. wide: keys and values of 16
- * bits as floats. */
+/* A thread's. Of bfloat16: a row before it is rounded, rounded rows, and a bias of zeros. wide_k, wide_v: keys and
+ * values of float16 as floats. */
 typedef struct {
-    float *k, *v, *scores, *mask, *q, *row, *rows, *zeros, *wide;
+    float *k, *v, *scores, *mask, *q, *row, *rows, *zeros, *wide_k, *wide_v;
     fo_attended all, block;
 } attention_scratch;
 
@@ -32,7 +32,7 @@ typedef struct {
     ptrdiff_t diagonal;
 } attention_place;
 
-/* n rows of d elements, `row` and `element` floats apart. */
+/* n rows of d elements; `row` and `element`: distances in floats. */
 typedef struct {
     const float *at;
     ptrdiff_t n, d, row, element;

@@ -1,5 +1,5 @@
-/* Pairs of elements turned by angles: rotary positions. A row is d elements, of which the first 2 half are pairs,
- * `half` apart or neighbors; the compiler makes vectors of the loops.
+/* Pairs of elements turned by angles: rotary positions. A row is d elements, of which the first 2 half are pairs: one
+ * stands `half` elements after the other, or next to it. The compiler makes vectors of the loops.
  */
 #include "../dispatch/estimate.h"
 #include "../runtime/parallel.h"

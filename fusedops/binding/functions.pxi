@@ -272,7 +272,7 @@ def attention(x, ndarray k, ndarray v, ndarray mask, bint causal, Py_ssize_t dia
         else:
             g.added = data(mask)
     g.y, g.q, g.k, g.v, g.scale, g.causal, g.diagonal = data(y), data(q), data(k), data(v), scale, causal, diagonal
-    g.window, g.diagonals, g.sinks, g.softcap, g.bfloat16, g.kept = 0, NULL, NULL, 0, bfloat16, FO_F32
+    g.window, g.diagonals, g.sinks, g.softcap, g.bfloat16, g.kv_type = 0, NULL, NULL, 0, bfloat16, FO_F32
     if cnp.PyArray_SIZE(y):
         with nogil:
             status = fo_attention(&g)

@@ -159,10 +159,10 @@ cdef int fill_attention(Program p, fo_step *s, tensor *t, tuple o) except -1:
     g.vh, g.vs, g.vd = v.stride[h], v.stride[i], last_stride(v)
     if masked:
         g.mh, g.mt, g.ms = mask.stride[h], mask.stride[i], mask.stride[j]
-    kept, g.scale, g.causal, g.diagonal, g.window, g.softcap, g.bfloat16 = o
-    if kept != np.float32 and kept != np.float16:
-        raise TypeError(f"keys and values are {kept}, but must be float32 or float16")
-    g.kept = DTYPES[kept.name]
+    kv_type, g.scale, g.causal, g.diagonal, g.window, g.softcap, g.bfloat16 = o
+    if kv_type != np.float32 and kv_type != np.float16:
+        raise TypeError(f"keys and values are {kv_type}, but must be float32 or float16")
+    g.kv_type = DTYPES[kv_type.name]
     if t[5].slot != ABSENT and (h != 1 or t[5].nd != 1 or t[5].shape[0] != y.shape[0]
                                 or neighbour_distance(t + 5, 0) != 1):
         raise ValueError(f"diagonals {shape_text(t + 5)} must be contiguous, one for each row of y {shape_text(y)}")
@@ -190,8 +190,5 @@ cdef int fill_append(Program p, fo_step *s, tensor *t, tuple o) except -1:
         a.kept, a.pn, a.ph, a.pt = past.shape[2], past.stride[0], past.stride[1], past.stride[2]
     if neighbour_distance(t + 3, 0) != 1:
         raise ValueError("begins must be contiguous")
-    for name, rows in (("past", 0), ("x", 1), ("y", 2)):
-        if t[<int>rows].slot != ABSENT and last_stride(&t[<int>rows]) != 1:
-            raise ValueError(f"the last axis of {name} must be contiguous")
     (a.size,) = o
     a.xn, a.xh, a.xt, a.yn, a.yh, a.yt = x.stride[0], x.stride[1], x.stride[2], y.stride[0], y.stride[1], y.stride[2]

@@ -32,14 +32,15 @@ ROUNDINGS = numbered(fo_rounding_names)
 ELEMENTS = {np.dtype(name): t for name, t in DTYPES.items() if "float16" not in name}  # that steps compute with
 IDENTITY = (0, 0.0, 0.0, None)
 AXES = FO_AXES  # most of a tensor of a step
-FORMS = ("tensor", "rows", "indices", "bytes", "image", "image_any", "lines", "pixels")  # form_kind, in order
+FORMS = ("tensor", "rows", "indices", "bytes", "rows_any", "image", "image_any", "lines", "pixels")  # as form_kind
 
 cdef enum:
     MAX_TENSORS = FO_BINDINGS  # of a step
 
 
 cdef enum form_kind:  # what a step asks of a tensor; from FORM_IMAGE on it has four axes
-    FORM_TENSOR, FORM_ROWS, FORM_INDICES, FORM_ANY, FORM_IMAGE, FORM_IMAGE_ANY, FORM_LINES, FORM_PIXELS
+    FORM_TENSOR, FORM_ROWS, FORM_INDICES, FORM_ANY, FORM_ROWS_ANY
+    FORM_IMAGE, FORM_IMAGE_ANY, FORM_LINES, FORM_PIXELS
 
 
 cdef enum:
@@ -80,7 +81,7 @@ cdef int check_same(tensor *a, tensor *b, str name, str other) except -1:
 
 cdef int check_form(tensor *t, form_kind form, str name) except -1:
     """What a step asks of a tensor's place in memory."""
-    if form == FORM_ROWS and t.shape[t.nd - 1] > 1 and t.stride[t.nd - 1] != 1:
+    if (form == FORM_ROWS or form == FORM_ROWS_ANY) and t.shape[t.nd - 1] > 1 and t.stride[t.nd - 1] != 1:
         raise ValueError(f"the last axis of {name} must be contiguous")
     if form >= FORM_IMAGE:
         check_axes(t, 4, name)
@@ -311,7 +312,7 @@ cdef class Program:
 
     cdef int read_array(self, ndarray a, tensor *out, str name, form_kind form) except -1:
         cdef int d
-        if form == FORM_ANY or form == FORM_IMAGE_ANY:
+        if form == FORM_ANY or form == FORM_ROWS_ANY or form == FORM_IMAGE_ANY:
             pass
         elif form != FORM_INDICES:
             a = as_float32(a, name)

@@ -9,7 +9,7 @@ cdef StepKind step(str name, fo_step_kind call, fill_step fill, str arguments, l
     """Describes a kind of step. A tensor of its arguments is written `name:form`, with `~other` if it has the shape of
     another, `!` if it is written and `?` if it may be None. Forms: an image of four axes, in `lines` if pixels or
     channels are neighbors, in `pixels` if channels are; `rows`, if the last axis is contiguous; `indices` of int64;
-    any other `tensor`. `bytes` and `image_any` have elements of any type. `at` are the places of their
+    any other `tensor`. `bytes`, `rows_any` and `image_any` have elements of any type. `at` are the places of their
     pointers in fo_step. `refuses`: what it means that the function in C returns FO_OUTSIDE."""
     cdef StepKind k = StepKind.__new__(StepKind)
     cdef int i
@@ -119,13 +119,14 @@ def _describe_steps():
           at(&s.grouped_matmul.each.y)],
          {}, "the ends of the groups do not rise from 0 to the number of rows").independent_rows = never
     step("attention", FO_STEP_ATTENTION, fill_attention,
-         "q:tensor k:bytes v:bytes y!:tensor mask?:tensor kept scale causal diagonal window softcap bfloat16 "
+         "q:tensor k:bytes v:bytes y!:tensor mask?:tensor kv_type scale causal diagonal window softcap bfloat16 "
          "diagonals?:indices sinks?:rows",
          [at(&s.attention.q), at(&s.attention.k), at(&s.attention.v), at(&s.attention.y), at(&s.attention.added),
           at(&s.attention.diagonals), at(&s.attention.sinks)],
-         {"kept": FLOAT32, "scale": 1.0, "causal": False, "diagonal": 0, "window": 0, "softcap": 0.0, "bfloat16": False}
+         {"kv_type": FLOAT32, "scale": 1.0, "causal": False, "diagonal": 0, "window": 0, "softcap": 0.0,
+          "bfloat16": False}
          ).independent_rows = lambda a: len(a["y"].shape) > 3 and a.get("diagonals") is None
-    step("append", FO_STEP_APPEND, fill_append, "past?:bytes x:bytes y!:bytes begins:indices size",
+    step("append", FO_STEP_APPEND, fill_append, "past?:rows_any x:rows_any y!:rows_any begins:indices size",
          [at(&s.append.past), at(&s.append.x), at(&s.append.y), at(&s.append.begins)],
          {"size": 4}, "the rows do not follow those of earlier calls").independent_rows = never
     step("qconv2d", FO_STEP_CONV2D, fill_qconv2d,

@@ -818,6 +818,8 @@ def attentions():
             case = partial(attention, sizes=(heads, kv_heads, t, s, d, dv), kind=kind, precision="bfloat16")
             yield joined(f"attention {heads}/{kv_heads} {t}x{s} {d} {dv} bfloat16", kind), in_float32(case)
             yield joined(f"attention {heads}/{kv_heads} {t}x{s} {d} {dv} dots of bfloat16", kind), by_dots(case)
+        case = partial(attention_of_float16, sizes=(heads, kv_heads, t, s, d, dv))
+        yield f"attention {heads}/{kv_heads} {t}x{s} {d} {dv} float16 keys and values", case
 
 
 def attention(numbers, sizes, kind, **options):
@@ -825,6 +827,15 @@ def attention(numbers, sizes, kind, **options):
     q, k, v, mask = 4 * numbers(heads, t, d), numbers(kv_heads, s, d), numbers(kv_heads, s, dv), numbers(heads, t, s)
     mask = {"added": mask, "taken": mask < 0}.get(kind)
     return [fo.attention(q, k, v, mask=mask, causal=kind == "causal", **options)]
+
+
+def attention_of_float16(numbers, sizes):
+    heads, kv_heads, t, s, d, dv = sizes
+    q, k, v = 4 * numbers(1, heads, t, d), numbers(1, kv_heads, s, d), numbers(1, kv_heads, s, dv)
+    y, program, kv_type = np.empty((1, heads, t, dv), np.float32), Program(), np.dtype(np.float16)
+    program.append("attention", q, k.astype(kv_type), v.astype(kv_type), y, kv_type=kv_type)
+    program.run(())
+    return [y]
 
 
 def affine(numbers, order):

@@ -21,7 +21,7 @@ CACHES = """(float16[b, heads, t, d] q, float16[b, kv, past, d] seen_k, float16[
 SIZES = [(16, 16, 0, 1), (5, 3, 7, 1), (64, 64, 300, 1), (80, 17, 31, 1), (8, 48, 9, 5), (64, 33, 270, 49)]
 
 
-def halves(rng, *shape):
+def float16(rng, *shape):
     return rng.standard_normal(shape).astype(np.float16)
 
 
@@ -63,7 +63,7 @@ def test_what_is_moved_stays(nodes, isa, rng):
     proto = parse_model(text % nodes)
     if "Expand" in nodes:
         proto.graph.output[0].type.tensor_type.shape.dim.add().dim_param = "r"
-    net, x, z = fo.load_onnx(proto), halves(rng, 3, 4, 5), halves(rng, 3, 4, 5)
+    net, x, z = fo.load_onnx(proto), float16(rng, 3, 4, 5), float16(rng, 3, 4, 5)
     x[0, 0, :3] = np.inf, -np.inf, 6e-8
     given = x, z, x > 0, np.abs(x).argsort(2), z[:1]
     expected = MOVES[nodes](x, np.array([3, -4]), z)
@@ -75,7 +75,7 @@ def test_what_is_moved_stays(nodes, isa, rng):
 
 def test_a_table_keeps_its_type(rng, tmp_path):
     """Only the rows that are gathered are widened."""
-    table, w = halves(rng, 50, 8), halves(rng, 8, 3)
+    table, w = float16(rng, 50, 8), float16(rng, 8, 3)
     proto = parse_model(HEAD + "(int64[n] i) => (float16[n, m] y) { e = Gather(table, i)  y = MatMul(e, w) }")
     proto.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in {"table": table, "w": w}.items())
     i = np.array([3, -1, 49])
@@ -95,8 +95,8 @@ def attention(q, k, v):
 @pytest.mark.parametrize("d, e, past, t", SIZES)
 def test_attention_reads_caches_as_they_are(d, e, past, t, heads, kv, isa, threads, rng):
     net = fo.load_onnx(parse_model(HEAD + CACHES))
-    q = halves(rng, 2, heads, t, d)
-    seen_k, new_k, seen_v, new_v = (halves(rng, 2, kv, n, w) for w in (d, e) for n in (past, t))
+    q = float16(rng, 2, heads, t, d)
+    seen_k, new_k, seen_v, new_v = (float16(rng, 2, kv, n, w) for w in (d, e) for n in (past, t))
     y, k, v = net(q, seen_k, new_k, seen_v, new_v)
     for made, seen, new in ((k, seen_k, new_k), (v, seen_v, new_v)):
         np.testing.assert_array_equal(made, np.concatenate([seen, new], 2))
@@ -134,7 +134,7 @@ def test_grouped_attention(batch, lasts, rotary, isa, rng):
     """The same in float32, whose keys and values are those that float16 keeps."""
     heads, kv, size, past, t = 4, 2, 16, 5, 1
     proto = grouped(heads, kv, size, rotary)
-    x, pk, pv = halves(rng, batch, t, (heads + 2 * kv) * size), *halves(rng, 2, batch, kv, past, size)
+    x, pk, pv = float16(rng, batch, t, (heads + 2 * kv) * size), *float16(rng, 2, batch, kv, past, size)
     rest = np.array(lasts, np.int32), np.array(past + t, np.int32)
     y, k, v = fo.load_onnx(proto)(x, pk, pv, *rest)
     assert {a.dtype for a in (y, k, v)} == {np.dtype(np.float16)}
@@ -157,7 +157,7 @@ def test_a_decoder_keeps_float16(rng):
     net, past = fo.load_onnx(parse_model(text)), np.empty((2, 0, 8), np.float16)
     decoder = net.decoder()
     for length in (4, 1, 1, 3):
-        x = halves(rng, 2, length, 8)
+        x = float16(rng, 2, length, 8)
         expected, past = net(x, past)
         np.testing.assert_array_equal(decoder(x), expected)
         assert decoder.caches["seen"].dtype == np.float16
@@ -192,7 +192,7 @@ def test_what_else_reads_a_moved_value_reads_float32(rng):
     )
     proto = parse_model(text)
     proto.graph.node.insert(4, proto.graph.node.pop())
-    net, x, z = fo.load_onnx(proto, fuse=False), halves(rng, 2, 4), halves(rng, 3, 4)
+    net, x, z = fo.load_onnx(proto, fuse=False), float16(rng, 2, 4), float16(rng, 3, 4)
     y, c, s, a = net(x, z)
     whole = np.concatenate([x, z])
     np.testing.assert_array_equal(c, whole)
@@ -200,6 +200,15 @@ def test_what_else_reads_a_moved_value_reads_float32(rng):
     np.testing.assert_array_equal(a, np.maximum(np.concatenate([z, x]), 0))
     np.testing.assert_allclose(y.astype(float), np.exp(whole.astype(float)) + whole, rtol=2e-3, atol=2e-3)
     assert sum(node.op == "Cast" and node.attrs["to"] == 1 for node in net._graph.nodes) == 2
+
+
+def test_a_state_that_is_computed_with_is_widened_once(rng):
+    """Where no part of it is only moved on, as a Cast for each part would take longer."""
+    text = HEAD + """(float16[2, n, 4] h) => (float16[n, 4] y) <int64[1] zero = {0}> {
+        a, b = Split<axis=0, num_outputs=2>(h)  c = Squeeze(a, zero)  d = Squeeze(b, zero)  y = Mul(c, d) }"""
+    net, h = fo.load_onnx(parse_model(text)), float16(rng, 2, 3, 4)
+    np.testing.assert_allclose(net(h).astype(float), h[0].astype(float) * h[1], rtol=1e-3)
+    assert sum(node.op == "Cast" and node.attrs["to"] == 1 for node in net._graph.nodes) == 1
 
 
 def test_a_loop_and_a_branch_read_float32(rng):
@@ -211,6 +220,6 @@ def test_a_loop_and_a_branch_read_float32(rng):
         y = If(c)<then_branch = a() => (float16[n, 4] u) { u = Exp(t) },
                   else_branch = b() => (float16[n, 4] v) { v = Neg(t) }> }"""
     )
-    net, x = fo.load_onnx(parse_model(text)), halves(rng, 3, 4)
+    net, x = fo.load_onnx(parse_model(text)), float16(rng, 3, 4)
     np.testing.assert_allclose(net(x, np.array(True)).astype(float), np.exp(x.astype(float)), rtol=2e-3)
     np.testing.assert_array_equal(net(x, np.array(False)), -x)

@@ -279,14 +279,14 @@ def test_a_cache_refuses_what_does_not_fit(draw):
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_keys_and_values_of_float16(isa, draw, sizes, bfloat16, order, at_end):
     """Read as they are, with the bits of the same values in float32, and nothing beyond them."""
-    q, *halves = (a.astype(np.float16) for a in arrays(draw, *sizes))
+    q, *given = (a.astype(np.float16) for a in arrays(draw, *sizes))
     results = []
-    for kept in np.dtype(np.float16), np.dtype(np.float32):
-        k, v = (a.astype(kept) for a in halves)
+    for kind in np.dtype(np.float16), np.dtype(np.float32):
+        k, v = (a.astype(kind) for a in given)
         k = guarded(k.swapaxes(2, 3), at_end).swapaxes(2, 3) if order == "columns" else guarded(k, at_end)
         y = np.empty((*q.shape[:3], sizes[5]), np.float32)
         program = _core.Program()
-        program.append("attention", q.astype(np.float32), k, guarded(v, at_end), y, kept=kept, bfloat16=bfloat16)
+        program.append("attention", q.astype(np.float32), k, guarded(v, at_end), y, kv_type=kind, bfloat16=bfloat16)
         program.run(())
         results.append(y)
     np.testing.assert_array_equal(*results)
@@ -295,4 +295,4 @@ def test_keys_and_values_of_float16(isa, draw, sizes, bfloat16, order, at_end):
 def test_other_types_of_keys_and_values_are_refused(draw):
     q, k = draw(1, 3, 8), draw(1, 5, 8).astype(np.float64)
     with pytest.raises(TypeError, match="must be float32 or float16"):
-        _core.Program().append("attention", q, k, k, q.copy(), kept=k.dtype)
+        _core.Program().append("attention", q, k, k, q.copy(), kv_type=k.dtype)

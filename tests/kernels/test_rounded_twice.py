@@ -10,7 +10,7 @@ F = np.float32
 
 
 def litert(sums, scale, zero):
-    """Times a multiplier of 31 bits, to some bits after the point, halves up; then to a whole number, halves away."""
+    """Times a multiplier of 31 bits, to some bits after the point, ties up; then to a whole number, ties away."""
     part, exponent = np.frexp(scale)
     multiplier = np.rint(part * 2.0**31).astype(np.int64)
     left, right = np.maximum(exponent, 0), np.maximum(-exponent, 0).astype(np.int64)

@@ -220,7 +220,7 @@ typedef struct {
 fo_status fo_scatter(const fo_scatter_args *args);
 
 /* For each point of rows (y, x, c, s): y = x, d elements with steps sy and sx, of which the first are pairs (u, v),
- * made (u c - v s, u s + v c) with the c and s of each pair. Halves of pairs are `half` apart, or neighbors. */
+ * made (u c - v s, u s + v c) with the c and s of each pair. v stands `half` elements after u, or next to it. */
 typedef struct {
     fo_axes rows;
     ptrdiff_t half, d, sy, sx;
@@ -334,7 +334,7 @@ typedef struct {
     float *y;
     const float *q, *added, *sinks; /* sinks: (heads) or NULL */
     const void *k, *v;
-    fo_dtype kept; /* the type of k and v: float32, or one of 16 bits, which is widened as it is read */
+    fo_dtype kv_type; /* of k and v: float32, or float16, which is widened as it is read */
     const uint8_t *taken;
     float scale;
     bool causal, bfloat16;

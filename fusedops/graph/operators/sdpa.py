@@ -170,7 +170,7 @@ def _lower(p: LoweringContext, node):
         v=broadcast(v, (*batch, heads, *v.shape[-2:])),
         y=target,
         mask=broadcast(p.at(node.input(3)), (*shape[:-1], s)) if given else None,
-        kept=b.dtype,
+        kv_type=b.dtype,
         scale=_scale(node, int(a.shape[-1])) * fa * fb,
         softcap=float(node.attrs.get("softcap", 0.0)),
         causal=diagonal is not None or diagonals is not None,

@@ -17,7 +17,7 @@ import numpy as np
 from ... import _core
 from ..._internal.lazy import LazyModule
 from ..inference.shape_inference import MAX_VALUES, infer, shape_inputs
-from ..ir.float16 import keep_moved
+from ..ir.float16_moves import keep_moved
 from ..ir.options import BuildOptions
 from ..ir.subgraph import DataDependentShape, decisions, inlined
 from ..ir.symbolic import Conditions, ShapeEnv

@@ -87,7 +87,7 @@ def _lower(p: LoweringContext, node):
         k=along(presents[0], 2, 0, total),
         v=along(presents[1], 2, 0, total),
         y=heads_of(p.result(node.output), q.shape[1], q.shape[3], 0),
-        kept=stored,
+        kv_type=stored,
         mask=None if bias is None else broadcast(along(p.at(node.inputs[10]), 3, 0, total), (*q.shape[:3], total)),
         causal=True,
         diagonal=begin if alike else 0,
