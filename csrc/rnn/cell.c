@@ -193,7 +193,11 @@ fo_status fo_cell_run(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io
     if (!batch) return FO_OK;
     if (cell->of_h) return fo_dynamic_step(cell, batch, io);
     const ptrdiff_t between = fo_cell_between(cell, batch);
-    const ptrdiff_t rounded = cell->type == FO_BF16 ? batch * (s->inputs + s->outputs + s->hidden) : 0;
+    const ptrdiff_t row = cell->type == FO_BF16
+                              ? fo_rounded_floats(cell, s->inputs) + fo_rounded_floats(cell, s->outputs) +
+                                    fo_rounded_floats(cell, s->hidden)
+                              : 0;
+    const ptrdiff_t rounded = batch * row;
     cell_run run = {.cell = cell, .job = {.io = *io, .m = batch}};
     const size_t floats = (size_t)(between + rounded + fo_cell_lent(cell));
     if (floats && !(run.job.between = fo_arena_take(floats * sizeof(float)))) return FO_NO_MEMORY;

@@ -72,6 +72,10 @@ typedef struct {
 
 /* The kernel of the products of a cell of bfloat16, which reads their rounded operands. */
 static inline const fo_product_kernel *fo_cell_kernel(const fo_cell *cell) { return cell->stage[0].h.kernel; }
+/* Floats that a rounded row of k operands takes, with the distance to the next. */
+static inline ptrdiff_t fo_rounded_floats(const fo_cell *cell, ptrdiff_t k) {
+    return div_up(fo_row_distance(fo_cell_kernel(cell), k), (ptrdiff_t)sizeof(float));
+}
 /* Columns from which such a product may start are multiples of this. */
 static inline ptrdiff_t fo_rounded_panel(const fo_kernels *kn) { return 4 * kn->vl; }
 /* Columns j .. j + n - 1 of a product of m such rows. */

@@ -45,8 +45,8 @@ typedef struct {
     bool moved;           /* rows is another order than the caller's */
     sequence_row *rows;   /* the longest first; NULL: all have all steps */
     ptrdiff_t chunk;      /* steps whose x parts are made at once */
-    /* the most that any cell has; width: of its x parts; inputs: of a row of x that is copied */
-    ptrdiff_t outputs, hidden, width, inputs;
+    /* the most that any cell has; width: of its x parts; floats of a copied row: inputs of x, row of rounded h */
+    ptrdiff_t outputs, hidden, width, inputs, row;
     float *scratch; /* for each direction, or for each thread that has layers of its own */
     ptrdiff_t h, c, sums, x, rounded, between, each; /* floats of its parts (rounded: of one of three) and of all */
     float *middle[2];                                /* y of a layer that is not the last, by turns */
@@ -392,13 +392,17 @@ static void order_rows(sequence_run *run) {
     if (run->moved) qsort(run->rows, (size_t)run->s->batch, sizeof *run->rows, compare_rows);
 }
 
-/* Floats of a row of x that is copied: of the first layer where rows have moved, of all that are rounded. */
-static ptrdiff_t gathered(const sequence_run *run) {
+/* Floats of a row that is copied: of x, of the first layer where rows have moved, of all that are rounded; of h and of
+ * results between two products, rounded. Longer rows may stand closer, so that each cell is asked. */
+static void set_row_floats(sequence_run *run) {
     const fo_sequence *s = run->s;
-    ptrdiff_t most = run->moved ? s->cells[0]->s.inputs : 0;
-    for (int i = 0; s->cells[0]->type == FO_BF16 && i < s->layers * s->directions; i++)
-        most = max_(most, s->cells[i]->s.inputs);
-    return most;
+    run->inputs = run->moved ? s->cells[0]->s.inputs : 0, run->row = 0;
+    for (int i = 0; s->cells[0]->type == FO_BF16 && i < s->layers * s->directions; i++) {
+        const fo_cell *cell = s->cells[i];
+        run->inputs = max_(run->inputs, fo_rounded_floats(cell, cell->s.inputs));
+        run->row = max_(run->row, fo_rounded_floats(cell, cell->s.outputs));
+        run->row = max_(run->row, fo_rounded_floats(cell, cell->s.hidden));
+    }
 }
 
 /* Takes the scratch of a run: of directions or threads, images between layers, progress and the order of rows. */
@@ -406,9 +410,9 @@ static bool take_scratch(sequence_run *run, ptrdiff_t places, ptrdiff_t between)
     const fo_sequence *s = run->s;
     run->h = round_up(s->batch * run->outputs, 16), run->c = round_up(s->batch * run->hidden, 16);
     run->sums = round_up(s->batch * run->chunk * run->width, 16);
-    run->inputs = gathered(run), run->between = round_up(between, 16);
+    set_row_floats(run), run->between = round_up(between, 16);
     run->x = round_up(s->batch * run->chunk * run->inputs, 16);
-    run->rounded = s->cells[0]->type == FO_BF16 ? round_up(s->batch * max_(run->outputs, run->hidden), 16) : 0;
+    run->rounded = round_up(s->batch * run->row, 16);
     run->each = 2 * run->h + run->c + run->sums + run->x + run->between + 3 * run->rounded;
     const ptrdiff_t middle = s->layers > 1 ? round_up(run->steps * s->batch * s->directions * run->outputs, 16) : 0;
     const size_t floats = (size_t)(places * run->each + min_(s->layers - 1, 2) * middle) * sizeof(float);

@@ -204,8 +204,11 @@ def test_what_else_reads_a_moved_value_reads_float32(rng):
 
 def test_a_state_that_is_computed_with_is_widened_once(rng):
     """Where no part of it is only moved on, as a Cast for each part would take longer."""
-    text = HEAD + """(float16[2, n, 4] h) => (float16[n, 4] y) <int64[1] zero = {0}> {
+    text = (
+        HEAD
+        + """(float16[2, n, 4] h) => (float16[n, 4] y) <int64[1] zero = {0}> {
         a, b = Split<axis=0, num_outputs=2>(h)  c = Squeeze(a, zero)  d = Squeeze(b, zero)  y = Mul(c, d) }"""
+    )
     net, h = fo.load_onnx(parse_model(text)), float16(rng, 2, 3, 4)
     np.testing.assert_allclose(net(h).astype(float), h[0].astype(float) * h[1], rtol=1e-3)
     assert sum(node.op == "Cast" and node.attrs["to"] == 1 for node in net._graph.nodes) == 1
