@@ -249,7 +249,7 @@ def from_torch(
     fold: bool = True,
     fuse: bool = True,
     disabled_passes: Iterable[str] = (),
-    precision: Precision = "float32",
+    precision: Precision | None = None,
     seed: None = None,
 ) -> Any: ...
 @overload
@@ -261,7 +261,7 @@ def from_torch(
     fold: bool = True,
     fuse: bool = True,
     disabled_passes: Iterable[str] = (),
-    precision: Precision = "float32",
+    precision: Precision | None = None,
     seed: int | None = None,
     num_threads: int | None = None,
     progress: Progress = None,
@@ -274,7 +274,7 @@ def from_torch(
     fold: bool = True,
     fuse: bool = True,
     disabled_passes: Iterable[str] = (),
-    precision: Precision = "float32",
+    precision: Precision | None = None,
     seed: int | None = None,
     num_threads: int | None = None,
     progress: Progress = None,
@@ -301,8 +301,9 @@ def from_torch(
     fold, fuse : bool
     disabled_passes : tuple of str
         See :func:`load_onnx`. A single layer has nothing to fold or fuse and takes none of them.
-    precision : "float32" or "bfloat16"
-        See :func:`load_onnx`. The network is compared with the module in float32. A single layer does as it is told.
+    precision : "float32" or "bfloat16", optional
+        See :func:`load_onnx`. None: bfloat16 for a module whose weights are of that type, else float32. The network is
+        compared with the module in float32. A single layer does as it is told.
     seed : int, optional
         See :func:`load_onnx`. Where the module draws random numbers, the network does so too, in each call, from
         NumPy's generator: they are not the numbers that PyTorch has for a seed. Dropout of a module in eval mode draws
@@ -337,7 +338,7 @@ def from_torch(
     """
     from .frontends.torch import export, nn_layers  # a sixth of the time that `load` takes without them
 
-    options = _options(fold, fuse, disabled_passes, precision, seed, num_threads)
+    options = _options(fold, fuse, disabled_passes, precision or "float32", seed, num_threads)
     if example_inputs is None and not export.is_program(module):
         if not (fold and fuse) or options.disabled or (dynamic_shapes, seed, num_threads) != (None, None, None):
             raise TypeError(
@@ -351,7 +352,9 @@ def from_torch(
 
     with shown(progress, "from_torch") as tell:
         found = export.read_torch(module, example_inputs, dynamic_shapes, build, tell)
-        return _logged("from_torch", found if precision == "float32" else build(found._source, options))
+        if precision is None and found._source.bfloat16:
+            options = options._replace(precision="bfloat16")
+        return _logged("from_torch", build(found._source, options) if options.bfloat16 else found)
 
 
 def __getattr__(name: str) -> Any:

@@ -351,7 +351,8 @@ class Conv1d(_Sequences):
         options = self._options
         changed = "".join(f", {name}={options[name]!r}" for name, v in usual.items() if options[name] != v)
         return (
-            f"Conv1d({icg * options['groups']} -> {oc}, {k}, bias={self._layer._has_bias()}, "
+            f"Conv1d({icg * options['groups']} -> {oc}, {k}, {storage_of(self._layer._dtype())}"
+            f"bias={self._layer._has_bias()}, "
             f"activation={activations.described(options['activation'])}{changed}{shown_precision(options)}, "
             f"kernel='{self._layer.isa} {'gemm' if options['precision'] == 'bfloat16' else 'direct'}')"
         )

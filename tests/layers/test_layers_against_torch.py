@@ -142,7 +142,6 @@ def test_a_module_as_a_layer(draw, options):
     "module, error, fix",
     [
         (torch.nn.LSTM(4, 3).double(), TypeError, r"torch.float64.*pass module.float\(\)"),
-        (torch.nn.Linear(4, 3).bfloat16(), TypeError, r"torch.bfloat16.*pass module.float\(\)"),
         (
             torch.nn.Conv2d(4, 8, 3, padding=1, padding_mode="reflect"),
             ValueError,

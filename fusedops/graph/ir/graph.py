@@ -180,7 +180,7 @@ class Graph:
     known: dict = field(default_factory=dict, repr=False, compare=False)
     # a size for each open dimension, by its name, where the reader has one: passes look at the network in these
     example: dict = field(default_factory=dict, repr=False, compare=False)
-    # whether the file has all weights of two and more axes in it
+    # whether the file or module has all weights of two and more axes in it
     bfloat16: bool = field(default=False, repr=False, compare=False)
     metadata: Metadata = Metadata()
 
@@ -239,5 +239,6 @@ class Graph:
             self.captures,
             list(self.states),
             example=self.example,
+            bfloat16=self.bfloat16,
             metadata=self.metadata,
         )

@@ -42,7 +42,7 @@ class Example:
         torch = self.torch
         if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
             tensor = torch.as_tensor(value).detach().cpu()
-            if tensor.dtype == torch.bfloat16 or tensor.is_complex():
+            if tensor.is_complex():
                 raise TypeError(
                     f"an example input has elements of type {tensor.dtype}, which networks do not take: "
                     "convert the module by .float() first"

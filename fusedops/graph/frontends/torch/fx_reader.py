@@ -15,7 +15,7 @@ from ...operators.registry import OPERATORS, READ
 from ...operators.schema import plain
 from ..onnx.model_file import OPSETS
 from . import control_flow_ops, training
-from .fx_values import FxComplex, FxSize, FxValue, OpenSize, Unsupported, is_complex, leaves, sizes
+from .fx_values import FxComplex, FxSize, FxValue, OpenSize, Unsupported, as_array, is_complex, leaves, sizes
 from .in_place import changed
 from .live_nodes import live_nodes
 
@@ -53,6 +53,8 @@ class FxReader(GraphBuilder):
         self._bind(exported, names)
         self.run(exported.graph_module if module is None else module, self.values)
         self._finish(exported)
+        weights = {t.dtype for _, t in self.kept.values() if t.ndim > 1 and t.dtype.is_floating_point}
+        self.graph.bfloat16 = weights == {torch.bfloat16}
 
     # ---- inputs, constants and outputs
 
@@ -85,10 +87,13 @@ class FxReader(GraphBuilder):
                 self.symbols.setdefault(e, (self.values[node], axis))
                 usual = "batch" if axis == 0 and "batch" not in self.dims.values() else f"{name}.{axis}"
                 self.dims.setdefault(e, names.get((i, axis)) or usual)
-        self.inputs[node] = Value(
-            name, self._named(self.values[node].shape), self.numpy_type(found.dtype, f"input {name!r}")
-        )
+        self.inputs[node] = self.typed_value(name, self.values[node].shape, found.dtype, f"input {name!r}")
         self.graph.inputs.append(self.inputs[node])
+
+    def typed_value(self, name, shape, dtype, what):
+        """An input or output of the graph with elements of a type of torch's."""
+        stored = "bfloat16" if dtype == self.torch.bfloat16 else ""
+        return Value(name, self._named(shape), self.numpy_type(dtype, what), stored)
 
     def _named(self, shape):
         return tuple(n if isinstance(n, int) else self.dims.get(n.expression, str(n.expression)) for n in sizes(shape))
@@ -116,12 +121,15 @@ class FxReader(GraphBuilder):
             if not isinstance(value, (FxValue, self.torch.Tensor)):
                 continue  # a number of Python's
             self.graph.results.append(self.name(value))
-            self.graph.outputs.append(Value("", self._named(value.shape), self.numpy_type(value.dtype, "a result")))
+            self.graph.outputs.append(self.typed_value("", value.shape, value.dtype, "a result"))
 
-    def numpy_type(self, dtype, what):
+    def numpy_type(self, dtype, what="a number"):
+        """That of elements of a type of torch's in the graph, where bfloat16 is float32."""
+        if dtype == self.torch.bfloat16:
+            return np.dtype(np.float32)
         name = str(dtype).removeprefix("torch.")
         try:
-            return np.dtype("" if name == "bfloat16" else name)  # which NumPy has once ml_dtypes is imported
+            return np.dtype(name)
         except TypeError:
             raise ValueError(
                 f"{what} has elements of type {name}, which are no numbers of NumPy: "
@@ -140,14 +148,13 @@ class FxReader(GraphBuilder):
         key = value.data_ptr(), tuple(value.shape), value.stride(), value.dtype
         if value.numel() == 0 or key not in self.kept:
             label = self.labels.get(id(value), (f"{self.path}.constant".lstrip("."),))[0]
-            dtype = self.constant_type(value.dtype, f"tensor {label!r}")
-            found = value.float() if value.dtype == self.torch.bfloat16 else value
-            self.kept[key] = self.constant(label, self._array(found, dtype), dtype), value
+            dtype = self.numpy_type(value.dtype, f"tensor {label!r}")
+            self.kept[key] = self.constant(label, self._array(value, dtype), dtype), value
         return self.kept[key][0]
 
     def _array(self, value, dtype):
         """A constant tensor as an array of its own memory."""
-        return np.array(value.numpy(force=True), dtype, order="C")
+        return np.array(as_array(value), dtype, order="C")
 
     # ---- nodes
 
@@ -324,7 +331,7 @@ class FxReader(GraphBuilder):
     def cast(self, value, dtype):
         """A tensor, or number, with elements of a type of torch's."""
         if isinstance(value, (FxSize, int, float, bool)):
-            return self.number(value, self.constant_type(dtype))
+            return self.number(value, self.numpy_type(dtype))
         if value.dtype == dtype:
             return value
         if isinstance(value, self.torch.Tensor):
@@ -335,11 +342,7 @@ class FxReader(GraphBuilder):
 
     def scalar(self, number, like):
         """A constant number of the element type of a tensor."""
-        return self.name(np.array(number, self.constant_type(like.dtype)))
-
-    def constant_type(self, dtype, what="a number"):
-        """That of constants of a type of torch's: bfloat16 is float32 in the graph."""
-        return np.dtype(np.float32) if dtype == self.torch.bfloat16 else self.numpy_type(dtype, what)
+        return self.name(np.array(number, self.numpy_type(like.dtype)))
 
     def size(self, n):
         """A size as an int or a value without axes."""

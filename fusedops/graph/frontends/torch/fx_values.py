@@ -96,6 +96,11 @@ def _size(expression):
     return int(expression) if expression.is_Integer else OpenSize(expression)
 
 
+def as_array(tensor):
+    """A tensor as an array, in its memory where it can be; bfloat16, which NumPy does not have, as float32."""
+    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy(force=True)
+
+
 def leaves(values):
     for v in values:
         if isinstance(v, (list, tuple)):

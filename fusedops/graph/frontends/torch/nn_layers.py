@@ -7,6 +7,7 @@ import numpy as np
 
 from .... import layers
 from ...._internal import install_hint
+from .fx_values import as_array
 
 
 def no_module(given):
@@ -29,8 +30,9 @@ def import_torch(what="from_torch"):
     return torch
 
 
-def layer_of(module, precision="float32"):
-    """The prepared layer of a single torch.nn layer, whose products have a precision.
+def layer_of(module, precision=None):
+    """Prepares the layer of a single torch.nn layer, whose products have a precision; None: bfloat16 where the module's
+    weights are.
 
     Raises
     ------
@@ -62,17 +64,26 @@ def layer_of(module, precision="float32"):
             f"torch.nn's {', '.join(known.__name__ for known in makers)}: "
             "for anything else, pass example inputs as well, from_torch(module, example_inputs)"
         )
+    if precision is None:
+        rounded = {p.dtype for p in module.parameters() if p.ndim > 1} == {torch.bfloat16}
+        precision = "bfloat16" if rounded else "float32"
     return makers[kind](module, precision=precision)
 
 
 def _array(parameter):
+    """A parameter in float32."""
     if parameter is None:
         return None
-    if str(parameter.dtype) != "torch.float32":
+    if str(parameter.dtype) not in ("torch.float32", "torch.float16", "torch.bfloat16"):
         raise TypeError(
             f"the module's parameters are {parameter.dtype}, but fusedops computes in float32: pass module.float()"
         )
-    return parameter.detach().cpu().numpy()
+    return as_array(parameter.float())
+
+
+def _weight(parameter):
+    """A parameter that may stay float16."""
+    return as_array(parameter) if str(parameter.dtype) == "torch.float16" else _array(parameter)
 
 
 def _convolution(m, **options):
@@ -82,7 +93,7 @@ def _convolution(m, **options):
             f"{name} has padding_mode={m.padding_mode!r}; a fusedops layer pads with zeros: "
             "load it as a network, from_torch(module, example_inputs)"
         )
-    return getattr(layers, name)(_array(m.weight), _array(m.bias), groups=m.groups, **_windows(m), **options)
+    return getattr(layers, name)(_weight(m.weight), _array(m.bias), groups=m.groups, **_windows(m), **options)
 
 
 def _transposed(m, **options):
@@ -100,7 +111,7 @@ def _number(value):
 
 
 def _linear(m, **options):
-    return layers.Linear(_array(m.weight), _array(m.bias), **options)
+    return layers.Linear(_weight(m.weight), _array(m.bias), **options)
 
 
 def _sequence(m, **options):
@@ -110,7 +121,7 @@ def _sequence(m, **options):
     names = [f"l{i}{suffix}" for i in range(m.num_layers) for suffix in ("", "_reverse")[: 1 + m.bidirectional]]
     arrays = dict(w_ih="weight_ih", w_hh="weight_hh", b_ih="bias_ih", b_hh="bias_hh", w_hr="weight_hr")
     options |= {
-        ours: [_array(getattr(m, f"{theirs}_{n}")) for n in names]
+        ours: [(_weight if ours.startswith("w") else _array)(getattr(m, f"{theirs}_{n}")) for n in names]
         for ours, theirs in arrays.items()
         if hasattr(m, f"{theirs}_{names[0]}")
     }
@@ -120,7 +131,8 @@ def _sequence(m, **options):
 def _cell(m, **options):
     if hasattr(m, "nonlinearity"):
         options["activation"] = m.nonlinearity
-    return getattr(layers, type(m).__name__)(*map(_array, (m.weight_ih, m.weight_hh, m.bias_ih, m.bias_hh)), **options)
+    biases = _array(m.bias_ih), _array(m.bias_hh)
+    return getattr(layers, type(m).__name__)(_weight(m.weight_ih), _weight(m.weight_hh), *biases, **options)
 
 
 def _attention(m, **options):

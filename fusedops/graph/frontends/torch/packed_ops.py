@@ -5,6 +5,7 @@ import contextlib
 import math
 from functools import cache
 
+from .fx_values import as_array
 from .rnn_ops import Lengths, is_whole, whole
 from .verify import mismatch
 
@@ -85,7 +86,7 @@ def _wrong(torch, module, example, pack, expected):
     except Exception as e:  # such as of shapes that differ
         return str(e).splitlines()[0] if str(e) else type(e).__name__
     pairs = zip(found, expected, strict=True)
-    return next((w for y, right in pairs if (w := mismatch(y.numpy(), right.numpy(), _TOLERANCE))), None)
+    return next((w for y, right in pairs if (w := mismatch(as_array(y), as_array(right), _TOLERANCE))), None)
 
 
 def _packed(torch, x, lengths, batch_first, behind=None):

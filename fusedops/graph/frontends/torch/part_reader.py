@@ -9,7 +9,8 @@ import torch
 from ...ir.dtypes import BY_NAME
 from ...ir.graph import Value
 from .aten import READERS, boxes, random_tensors
-from .fx_reader import FxReader, FxSize, FxValue, Unsupported
+from .fx_reader import FxReader
+from .fx_values import FxSize, FxValue, Unsupported, as_array
 
 # random numbers are torch's, so that its seeds hold, and what chooses boxes is a call of torchvision's
 _READERS = {k: reader for k, reader in READERS.items() if k not in random_tensors.READERS | boxes.READERS}
@@ -25,12 +26,10 @@ class PartReader(FxReader):
         By the name of each input, its placeholder, or the symbol whose number it is.
     orders : dict
         By the name of each input and output, its axes as they lie in memory, () for a number.
-    result_types : list
-        Torch's type of each output: those of bfloat16 are float32 in the graph, as inputs are.
     """
 
     def __init__(self, graph_module, constants):
-        self.constants, self.orders, self.sources, self.result_types = constants, {}, {}, []
+        self.constants, self.orders, self.sources = constants, {}, {}
         super().__init__(torch, graph_module, _READERS, {}, graph_module)
 
     def _bind(self, module, names):
@@ -74,10 +73,7 @@ class PartReader(FxReader):
 
     def _array(self, value, dtype):
         """A constant as NumPy sees torch's memory where it lies in rows: it is not copied."""
-        return np.ascontiguousarray(value.numpy(force=True)).reshape(value.shape)
-
-    def numpy_type(self, dtype, what):
-        return np.dtype(np.float32) if dtype == torch.bfloat16 else super().numpy_type(dtype, what)
+        return np.ascontiguousarray(as_array(value)).reshape(value.shape)
 
     def _finish(self, module):
         results = next(n for n in module.graph.nodes if n.op == "output").args[0]
@@ -93,8 +89,7 @@ class PartReader(FxReader):
         name = f"output_{len(self.graph.outputs)}"
         self.orders[name] = order
         self.graph.results.append(self.name(value))
-        self.result_types.append(made.dtype)
-        self.graph.outputs.append(Value(name, self._named(made.shape), self.numpy_type(made.dtype, "a result")))
+        self.graph.outputs.append(self.typed_value(name, made.shape, made.dtype, "a result"))
 
 
 class Probe(PartReader):

@@ -14,6 +14,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from ...._internal.progress import quiet
 from ...ir.dtypes import BY_NAME
 from .compile_report import EagerNode, TorchPart
+from .fx_values import as_array
 from .part_reader import PartReader, Probe, hint
 
 _PRODUCTS = {
@@ -39,7 +40,7 @@ class Part:
         self._run = model._session.run_into
         self._takes = [_moved(reader.orders[v.name]) for v in reader.graph.inputs]
         self._gives = [_moved(np.argsort(reader.orders[v.name]).tolist()) for v in reader.graph.outputs]
-        self._narrow = [dtype == torch.bfloat16 for dtype in reader.result_types]
+        self._narrow = [v.stored == "bfloat16" for v in reader.graph.outputs]
         self._as_they_lie = not any(self._gives) and not any(self._narrow)
 
     def __call__(self, *args):
@@ -64,8 +65,7 @@ def _moved(order):
 def _array(x, order):
     if not isinstance(x, torch.Tensor):
         return np.array(x, np.int64)
-    x = x.float() if x.dtype == torch.bfloat16 else x
-    return (x if order is None else x.permute(order)).numpy(force=True)
+    return as_array(x if order is None else x.permute(order))
 
 
 def split(graph_module, constants, build, tell=quiet):

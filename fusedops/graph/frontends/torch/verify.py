@@ -6,6 +6,7 @@ import numpy as np
 from ...inference.shape_inference import infer
 from ...ir import draws
 from ...ir.dtypes import BY_NAME, BY_ONNX
+from .fx_values import as_array
 
 NUDGE, NOISE = 1e-6, 8  # results may differ by as many times what such a relative change of the inputs makes of them
 LEAST = 1e-4  # what a largest value counts as at least: sums that should be zero are rounding
@@ -51,7 +52,7 @@ def _on_other_values(model, module, example, shapes, sign, may_fail=False):
 def _compared(model, module, example, leaves, expected, may_fail=False):
     try:
         with draws.fixed():
-            found = model(*(x.numpy() for x in leaves))
+            found = model(*map(as_array, leaves))
     except (ValueError, TypeError) as e:
         return None if may_fail else f"the network fails: {e}"
     found = found if isinstance(found, tuple) else (found,)
@@ -60,7 +61,7 @@ def _compared(model, module, example, leaves, expected, may_fail=False):
     if any(node.op == "NonMaxSuppression" for node in model._graph.nodes):
         return _selected_differ(module, example, leaves, found, expected, model._graph)
     for i, (y, right) in enumerate(zip(found, expected, strict=True)):
-        wrong = mismatch(y, right.numpy(), _tolerance(module, right, model._graph, example.casts))
+        wrong = mismatch(y, as_array(right), _tolerance(module, right, model._graph, example.casts))
         if wrong and not _is_noise(module, example, leaves, i, y, right):
             return f"result {i} {wrong}"
     return None
@@ -70,7 +71,7 @@ def _selected_differ(module, example, leaves, found, expected, graph):
     """What differs where boxes are selected by their scores: nearly equal ones come in any order, and one more or less
     may stay. Rows of all results of one length are compared as sets, and as many may be missing as when the inputs
     change in their last digits."""
-    right = [e.numpy() for e in expected]
+    right = [as_array(e) for e in expected]
     for y, e in zip(found, right, strict=True):
         if y.dtype != e.dtype or y.shape[1:] != e.shape[1:]:
             return f"has elements of {y.dtype} {y.shape}, not {e.dtype} {e.shape}"
@@ -79,7 +80,7 @@ def _selected_differ(module, example, leaves, found, expected, graph):
     if missing <= FLIPPED * rows:
         return None
     nudged = example.tensors(module, [x * (1 + NUDGE) if x.dtype.is_floating_point else x for x in leaves])
-    moved, _ = _missing_rows([n.numpy() for n in nudged], right, tolerance)
+    moved, _ = _missing_rows([as_array(n) for n in nudged], right, tolerance)
     return f"{missing} of {rows} rows are in none of its results" if missing > NOISE * moved else None
 
 
@@ -127,7 +128,7 @@ def _is_noise(module, example, leaves, i, y, right):
         return False
     nudged = example.tensors(module, [x * (1 + NUDGE) if x.dtype.is_floating_point else x for x in leaves])[i]
     with np.errstate(invalid="ignore"):
-        moved, off = np.abs(nudged.numpy() - right.numpy()), np.abs(y - right.numpy())
+        moved, off = np.abs(as_array(nudged) - as_array(right)), np.abs(y - as_array(right))
     return bool(np.all(np.isfinite(off)) and off.max(initial=0) <= NOISE * moved.max(initial=0))
 
 
@@ -166,13 +167,13 @@ def first_difference(torch, program, graph, example):
             constant = program.values[node]
             inputs[node] = next(given) if isinstance(constant, str) else constant
     Watched(module).run(*inputs.values())
-    arrays = {v.name: inputs[n].numpy() for n in inputs if (v := program.inputs.get(n)) is not None}
+    arrays = {v.name: as_array(inputs[n]) for n in inputs if (v := program.inputs.get(n)) is not None}
     known = infer(graph, {name: a.shape for name, a in arrays.items()}, arrays, strict=False)
     for node, right in seen.items():
         value = program.values.get(node)
         found = known.get(value) if isinstance(value, str) else None
         if isinstance(right, torch.Tensor) and found is not None and found.data is not None:
-            wrong = mismatch(found.data, right.detach().numpy(), _tolerance(module, right, graph))
+            wrong = mismatch(found.data, as_array(right), _tolerance(module, right, graph))
             if wrong:
                 return f"{getattr(node.target, '_schema', node).name} {wrong}"
     return None

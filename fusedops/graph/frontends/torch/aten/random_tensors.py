@@ -9,7 +9,7 @@ from ..fx_values import sizes
 
 def _drawn(p, op, dtype=None, **attrs):
     """Numbers in the shape of the result: of its type, or of one of NumPy's."""
-    attrs = {"dtype": to_onnx(p.constant_type(p.made.dtype) if dtype is None else dtype)} | {
+    attrs = {"dtype": to_onnx(p.numpy_type(p.made.dtype) if dtype is None else dtype)} | {
         k: float(v) for k, v in attrs.items()
     }
     shape = sizes(p.made.shape)
@@ -46,7 +46,7 @@ def _exponential(p, x, lambd=1.0):
 def _happens(p, probability):
     """1 where a uniform number is below a probability, else 0."""
     probability = p.cast(probability, p.torch.float32)
-    return p.cast_to(p.op("Less", _drawn(p, "RandomUniform", np.float32), probability), p.constant_type(p.made.dtype))
+    return p.cast_to(p.op("Less", _drawn(p, "RandomUniform", np.float32), probability), p.numpy_type(p.made.dtype))
 
 
 def _bernoulli(p, x, /, **given):
@@ -73,7 +73,7 @@ def _randint_like(p, x, high, low=0, **_):
 def _integers(p, low, high):
     low, high = (p.number(n, np.float64) for n in (low, high))
     drawn = p.op("Mul", _drawn(p, "RandomUniform", np.float64), p.op("Sub", high, low))
-    return p.cast_to(p.op("Add", p.op("Floor", drawn), low), p.constant_type(p.made.dtype))
+    return p.cast_to(p.op("Add", p.op("Floor", drawn), low), p.numpy_type(p.made.dtype))
 
 
 def _multinomial(p, x, num_samples, replacement=False):
@@ -90,7 +90,7 @@ def _multinomial(p, x, num_samples, replacement=False):
 def _randperm(p, n, **_):
     drawn = _drawn(p, "RandomUniform", np.float64)
     found = p.op("TopK", drawn, p.op("Reshape", p.number(p.size(n), np.int64), [1]), count=2, axis=-1, largest=0)[1]
-    return p.cast_to(found, p.constant_type(p.made.dtype))
+    return p.cast_to(found, p.numpy_type(p.made.dtype))
 
 
 READERS = {

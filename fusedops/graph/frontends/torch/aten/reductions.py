@@ -154,7 +154,7 @@ def _histogram(p, x, bins=100, min=0, max=0):
     """How many elements are in each of as many bins; the last one has its upper end, too."""
     if min == max:
         raise Unsupported("fusedops does not have histc between the least and the largest value: give min and max")
-    dtype = p.constant_type(p.made.dtype)
+    dtype = p.numpy_type(p.made.dtype)
     low, high = np.array(min, dtype), np.array(max, dtype)
     x = p.op("Reshape", x, [-1])
     bin = p.op("Mul", p.op("Sub", x, p.name(low)), p.name(np.array(bins, dtype)))  # rounded as torch rounds it

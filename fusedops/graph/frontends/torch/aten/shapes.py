@@ -276,7 +276,7 @@ def _full(value=None):
             return p.op("Expand", p.cast(number, p.made.dtype), p.shape(p.made.shape))
         if p.made.dtype == p.torch.bfloat16:
             number = p.torch.tensor(number, dtype=p.made.dtype).item()
-        filled = np.full(1, number, p.constant_type(p.made.dtype))
+        filled = np.full(1, number, p.numpy_type(p.made.dtype))
         return p.op("ConstantOfShape", p.shape(p.made.shape), value=filled)
 
     return read
@@ -284,7 +284,7 @@ def _full(value=None):
 
 def _arange(p, first, end=None, step=1, **_):
     start, end = (0, first) if end is None else (first, end)
-    dtype = p.constant_type(p.made.dtype)
+    dtype = p.numpy_type(p.made.dtype)
     made = p.op("Range", *[p.number(v, dtype) for v in (start, end, step)])
     narrow = p.made.dtype == p.torch.bfloat16
     return p.cast(FxValue(made, p.made.shape, p.torch.float32), p.made.dtype) if narrow else made
