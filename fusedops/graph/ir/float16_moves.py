@@ -24,9 +24,9 @@ _CACHES = {"com.microsoft.GroupQueryAttention": (3, 4)}  # keys and values of ea
 _PLACES = MOVES | _CACHES
 
 
-def tables(graph):
-    """The constants of float16 of which nodes only gather rows."""
-    found = {v: a for v, a in graph.constants.items() if a.dtype == np.float16 and v not in graph.results}
+def tables(graph, dtype=np.float16):
+    """The constants of a type of which nodes only gather rows."""
+    found = {v: a for v, a in graph.constants.items() if a.dtype == dtype and v not in graph.results}
     for node in graph.nodes:
         for i, v in enumerate(node.reads()):
             if v in found and (i or node.op != "Gather"):
@@ -64,6 +64,8 @@ def _worth_keeping(graph):
             wanted.update(node.inputs[:1])
         elif node.op == "MatMul":
             wanted.update(() if graph.constants.keys() & set(node.inputs) else node.inputs)
+        elif node.op == "SoftmaxProduct":  # attention, of which the passes made one node
+            wanted.update(node.inputs[1:3])
         elif wanted.intersection(node.outputs):
             wanted.update(node.inputs[i] for i in _moved_inputs(node))
     return wanted

@@ -1,0 +1,61 @@
+"""Networks whose weights are stored in 16 bits, as ``Model.astype`` makes them: float16 or bfloat16. What is computed
+stays float32, or products of bfloat16. With float16, caches of decoders are in it, too, so that attention reads half
+the memory."""
+
+import numpy as np
+
+from ..._internal import bfloat16
+from ..ir.float16 import exact_float16
+from ..ir.float16_moves import keep_moved, tables
+from ..ir.subgraph import graphs_of
+from ..steps.caches import caches_of
+
+TYPES = "float16", "bfloat16"
+SMALL = 1024  # elements: less is not worth the rounding
+TABLE = 1 << 16  # elements: what is gathered from a smaller table is not worth a Cast
+# Operators whose inputs are scales of weights in 4 and 8 bits, which are exact.
+_EXACT = {"LinearBits", "QuantizeLinear", "DequantizeLinear"}
+
+
+def kind_of(dtype):
+    """The name of a type of 16 bits, or the error that says what it may be."""
+    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    if name not in TYPES:
+        raise ValueError(
+            f"astype takes 'float16' or 'bfloat16', not {dtype!r}; for weights of 4 and 8 bits, and int8, write "
+            "model.quantize"
+        )
+    return name
+
+
+def stored_as(graph, kind):
+    """A copy of an optimized graph with its weights in a type of 16 bits, and no defaults of inputs."""
+    graph = graph.copy()
+    graph.defaults = []
+    _round_weights(graph, bfloat16.rounded if kind == "bfloat16" else _rounded_to_float16)
+    if kind == "float16":
+        for cache in caches_of(graph):
+            for values, i in (graph.inputs, cache.input), (graph.outputs, cache.output):
+                values[i] = type(values[i])(values[i].name, values[i].shape, np.dtype(np.float16))
+        narrow = {v: exact_float16(a) for v, a in tables(graph, np.float32).items() if a.ndim > 1 and a.size >= TABLE}
+        graph.constants |= {v: a for v, a in narrow.items() if a is not None}
+        keep_moved(graph)
+    return graph
+
+
+def _round_weights(graph, rounded):
+    """Rounds float32 constants of two and more axes, in place, and those of graphs inside its nodes."""
+    exact = {v for node in graph.nodes if node.op in _EXACT for v in node.reads()}
+    for v, a in graph.constants.items():
+        if a.dtype == np.float32 and a.ndim > 1 and a.size >= SMALL and v not in exact:
+            graph.constants[v] = rounded(a)
+    for node in graph.nodes:
+        for inner in graphs_of(node).values():
+            _round_weights(inner, rounded)
+
+
+def _rounded_to_float16(a):
+    """float32 values that float16 has; as they are where one of them is too large for it."""
+    with np.errstate(over="ignore"):
+        narrow = a.astype(np.float16)
+    return narrow.astype(np.float32) if np.array_equal(np.isfinite(narrow), np.isfinite(a)) else a
