@@ -43,7 +43,6 @@ static ptrdiff_t share_scratch(const attention_job *j, float *from, attention_sc
     if (j->rounded) {
         x->row = take(&at, max_(a->d, a->dv));
         x->rows = take(&at, fo_attention_rows_room(j));
-        x->zeros = take(&at, fo_attention_zeros_room(j));
     }
     x->wide_k = x->wide_v = NULL;
     if (a->kv_type != FO_F32) x->wide_k = take(&at, j->keys * a->d), x->wide_v = take(&at, j->keys * a->dv);

@@ -21,8 +21,6 @@ ptrdiff_t fo_attention_rows_room(const attention_job *j) {
     return max_(max_(of_keys, of_weights), round_up(j->a->dv, j->rounded->nr));
 }
 
-ptrdiff_t fo_attention_zeros_room(const attention_job *j) { return max_(j->keys, j->a->dv) + j->rounded->nr; }
-
 /* A row of n elements `step` apart, rounded. */
 static void round_row(const attention_job *j, const attention_scratch *x, ptrdiff_t n, const float *from,
                       ptrdiff_t step, void *to) {
@@ -72,52 +70,49 @@ static void pack_values(const attention_job *j, const float_rows *v, const atten
 
 void fo_attention_pack_narrow(const attention_job *j, const float_rows *k, const float_rows *v,
                               const attention_scratch *x) {
-    memset(x->zeros, 0, (size_t)fo_attention_zeros_room(j) * sizeof(float));
     pack_keys(j, k, x);
     pack_values(j, v, x);
 }
 
-/* A product by one panel. */
-static void multiply(const attention_job *j, const attention_scratch *x, fo_gemm_args g) {
-    g.segments = g.lines = 1, g.ep.bias = x->zeros;
+/* A product of sums alone, by all columns of some panels. */
+static void multiply(const attention_job *j, fo_gemm_args g) {
+    g.segments = g.lines = 1;
     j->rounded->run(&g);
 }
 
 void fo_attention_narrow_scores(const attention_job *j, const attention_scratch *x, const float *q, ptrdiff_t rows,
                                 ptrdiff_t n, const key_block *keys) {
-    const ptrdiff_t d = j->a->d, groups = div_up(d, 2);
-    for (ptrdiff_t i = 0, columns; i < n; i += columns) {
-        columns = columns_from(j, keys->packed - i);
-        multiply(j, x,
-                 (fo_gemm_args){.m = rows,
-                                .n = columns,
-                                .k = groups,
-                                .a = q,
-                                .lda = d * (ptrdiff_t)sizeof(float),
-                                .b = x->k + i * groups,
-                                .c = x->scores + i,
-                                .ldc = j->lds});
-    }
+    const ptrdiff_t d = j->a->d;
+    ptrdiff_t columns = 0;
+    while (columns < n) columns += columns_from(j, keys->packed - columns);
+    multiply(j, (fo_gemm_args){.m = rows,
+                               .n = columns,
+                               .k = div_up(d, 2),
+                               .a = q,
+                               .lda = d * (ptrdiff_t)sizeof(float),
+                               .b = x->k,
+                               .c = x->scores,
+                               .ldc = j->lds});
 }
 
 void fo_attention_narrow_values(const attention_job *j, const attention_scratch *x, ptrdiff_t rows, ptrdiff_t n,
                                 const key_block *keys, const fo_attended *to) {
-    const ptrdiff_t dv = j->a->dv, steps = padded(j, n);
+    const ptrdiff_t dv = j->a->dv, steps = padded(j, n), packed = padded(j, keys->packed);
     for (ptrdiff_t r = 0; r < rows; r++) {
         uint16_t *row = (uint16_t *)x->rows + r * steps;
         fo_round(j->rounded, steps, x->scores + r * j->lds, row, 0, n);
         memset(row + n, 0, (size_t)(steps - n) * sizeof *row);
     }
+    /* panels of values are multiplied together where rows see all keys that are packed */
     for (ptrdiff_t i = 0, columns; i < dv; i += columns) {
-        columns = columns_from(j, dv - i);
-        multiply(j, x,
-                 (fo_gemm_args){.m = rows,
-                                .n = columns,
-                                .k = steps / 2,
-                                .a = x->rows,
-                                .lda = steps * (ptrdiff_t)sizeof(uint16_t),
-                                .b = x->v + i * (padded(j, keys->packed) / 2),
-                                .c = to->values + i,
-                                .ldc = to->ld});
+        columns = steps == packed ? round_up(dv, j->kn->vl) : columns_from(j, dv - i);
+        multiply(j, (fo_gemm_args){.m = rows,
+                                   .n = columns,
+                                   .k = steps / 2,
+                                   .a = x->rows,
+                                   .lda = steps * (ptrdiff_t)sizeof(uint16_t),
+                                   .b = x->v + i * (packed / 2),
+                                   .c = to->values + i,
+                                   .ldc = to->ld});
     }
 }

@@ -16,10 +16,10 @@ typedef struct {
     float *scratch, *partials;
 } attention_job;
 
-/* A thread's. Of bfloat16: a row before it is rounded, rounded rows, and a bias of zeros. wide_k, wide_v: keys and
+/* A thread's. Of bfloat16: a row before it is rounded, and rounded rows. wide_k, wide_v: keys and
  * values of float16 as floats. */
 typedef struct {
-    float *k, *v, *scores, *mask, *q, *row, *rows, *zeros, *wide_k, *wide_v;
+    float *k, *v, *scores, *mask, *q, *row, *rows, *wide_k, *wide_v;
     fo_attended all, block;
 } attention_scratch;
 
@@ -43,11 +43,10 @@ typedef struct {
     ptrdiff_t at, packed;
 } key_block;
 
-/* Of bfloat16, where the processor multiplies it: whether it does; floats of a thread's rows and zeros; a block's keys
+/* Of bfloat16, where the processor multiplies it: whether it does; floats of a thread's rows; a block's keys
  * and values as panels; scores, and values of weights, of `rows` rows for n keys of the block. */
 static inline bool fo_attention_is_narrow(const attention_job *j) { return j->rounded && j->rounded->reads == FO_BF16; }
 ptrdiff_t fo_attention_rows_room(const attention_job *j);
-ptrdiff_t fo_attention_zeros_room(const attention_job *j);
 void fo_attention_pack_narrow(const attention_job *j, const float_rows *k, const float_rows *v,
                               const attention_scratch *x);
 void fo_attention_narrow_scores(const attention_job *j, const attention_scratch *x, const float *q, ptrdiff_t rows,

@@ -105,6 +105,7 @@ typedef struct {
     ptrdiff_t tiles, all;                        /* of a line, of all of them */
     int32_t (*sums)[2 * AMX_ROWS * AMX_COLUMNS]; /* two, in turn: one waits while the other is made */
     int turn;
+    bool direct; /* sums are results */
     const int8_t *ahead,
         *known; /* what comes next of B, and where it ends: `fetched` lines of the cache at each step */
     ptrdiff_t fetched;
@@ -158,26 +159,42 @@ INLINE void amx_zero(const int down, const int across) {
     if (down > 1 && across > 1) AMX_ZERO(3);
 }
 
-INLINE void amx_store(const int down, const int across, const amx_call *c) {
-    const ptrdiff_t ldb = across * QUADS;
-    int32_t *sums = c->sums[c->turn], *lower = sums + c->rows * across * VL;
-    AMX_STORE(0, sums, ldb);
-    if (across > 1) AMX_STORE(1, sums + VL, ldb);
-    if (down > 1) AMX_STORE(2, lower, ldb);
-    if (down > 1 && across > 1) AMX_STORE(3, lower + VL, ldb);
+/* Where sums of a tile and of the next one go, with the bytes to the next row: to C, or where they wait. */
+typedef struct {
+    char *upper, *lower;
+    ptrdiff_t ld;
+} amx_target;
+
+INLINE char *amx_direct(const amx_call *c, ptrdiff_t tile, ptrdiff_t j) {
+    const amx_rows rows = amx_rows_of(c, tile);
+    return (char *)(c->g->c + rows.line * c->g->c_line + rows.i * c->g->ldc + j);
+}
+
+INLINE amx_target amx_target_of(const amx_call *c, ptrdiff_t tile, const int down, ptrdiff_t j, const int across) {
+    int32_t *sums = c->sums[c->turn];
+    if (!c->direct) return (amx_target){(char *)sums, (char *)(sums + c->rows * across * VL), across * QUADS};
+    return (amx_target){amx_direct(c, tile, j), amx_direct(c, tile + down - 1, j),
+                        c->g->ldc * (ptrdiff_t)sizeof(float)};
+}
+
+INLINE void amx_store(const int down, const int across, amx_target to) {
+    AMX_STORE(0, to.upper, to.ld);
+    if (across > 1) AMX_STORE(1, to.upper + QUADS, to.ld);
+    if (down > 1) AMX_STORE(2, to.lower, to.ld);
+    if (down > 1 && across > 1) AMX_STORE(3, to.lower + QUADS, to.ld);
 }
 
 /* ---- pairs of tiles ---------------------------------------------------------------------------------------------- */
 
 /* All steps of `down` tiles of rows by `across` of columns: literals. Sums of others end meanwhile. */
-INLINE void amx_pair(const fo_dtype type, const int down, const int across, amx_call *c, ptrdiff_t tile,
-                     const int8_t *b) {
+INLINE void amx_pair(const fo_dtype type, const int down, const int across, amx_call *c, ptrdiff_t tile, ptrdiff_t j) {
     const fo_gemm_args *g = c->g;
     const ptrdiff_t ldb = across * QUADS, lda = g->lda, next = 4 * c->groups, gap = g->segment - 4 * g->k;
     const ptrdiff_t waiting = c->waiting.first.left + c->waiting.second.left,
                     rows = (waiting + c->steps - 1) / c->steps;
     const uint8_t *a = amx_tile_of(c, tile);
     const ptrdiff_t second = amx_tile_of(c, tile + down - 1) - a;
+    const int8_t *b = g->b_groups + 4 * j * g->k * g->segments;
     amx_zero(down, across);
     for (ptrdiff_t step = 0, at = 0; step < c->steps; step++, a += next, b += c->groups * ldb) {
         AMX_LOAD(4, a, lda);
@@ -193,7 +210,8 @@ INLINE void amx_pair(const fo_dtype type, const int down, const int across, amx_
         if (c->waiting.first.left) amx_end_next(&c->waiting, rows);
     }
     amx_end_all(&c->waiting);
-    amx_store(down, across, c);
+    amx_store(down, across, amx_target_of(c, tile, down, j, across));
+    if (!c->direct) amx_wait(type, c, tile, down, j, across);
 }
 
 /* Columns of B that all pairs are multiplied by before the next ones: they stay in the second-level cache. */
@@ -215,14 +233,12 @@ INLINE void amx_pairs(const fo_dtype type, amx_call *c) {
         c->fetched = pairs > 1 ? (4 * AMX_COLUMNS * c->groups / AMX_LINE + pairs - 1) / pairs : 0;
         for (ptrdiff_t tile = 0; tile < c->all; tile += 2)
             for (ptrdiff_t j = first, columns; j < end; j += columns) {
-                const int8_t *b = g->b_groups + j * of_column;
                 const int down = tile + 1 < c->all ? 2 : 1;
                 columns = fo_panel_columns(g->n - j, VL, AMX_COLUMNS);
                 if (columns > VL)
-                    down > 1 ? amx_pair(type, 2, 2, c, tile, b) : amx_pair(type, 1, 2, c, tile, b);
+                    down > 1 ? amx_pair(type, 2, 2, c, tile, j) : amx_pair(type, 1, 2, c, tile, j);
                 else
-                    down > 1 ? amx_pair(type, 2, 1, c, tile, b) : amx_pair(type, 1, 1, c, tile, b);
-                amx_wait(type, c, tile, down, j, (int)columns / VL);
+                    down > 1 ? amx_pair(type, 2, 1, c, tile, j) : amx_pair(type, 1, 1, c, tile, j);
             }
     }
 }
@@ -250,8 +266,8 @@ INLINE void amx_stream(const fo_dtype type, const int across, const int steps, a
         if (steps > 1) AMX_DOT(type, 0, 3, 6);
         if (steps > 1 && across > 1) AMX_DOT(type, 1, 3, 7);
         amx_end_all(&c->waiting);
-        amx_store(1, across, c);
-        amx_wait(type, c, tile, 1, j, across);
+        amx_store(1, across, amx_target_of(c, tile, 1, j, across));
+        if (!c->direct) amx_wait(type, c, tile, 1, j, across);
     }
 }
 
@@ -274,6 +290,7 @@ INLINE void gemm_amx(const fo_dtype type, const fo_gemm_args *g, ptrdiff_t group
     const ptrdiff_t rows = (g->m + tiles - 1) / tiles;
     int32_t sums[2][2 * AMX_ROWS * AMX_COLUMNS] __attribute__((aligned(64)));
     amx_call c = {.g = g, .rows = rows, .groups = groups, .steps = steps, .sums = sums};
+    c.direct = type == FO_BF16 && !g->ep.bias && g->n % VL == 0;
     c.waiting.all = g, c.waiting.line = -1, c.waiting.t.g = &c.waiting.args;
     c.tiles = (g->m + rows - 1) / rows, c.all = c.tiles * g->lines;
     tile_configure(steps > 2 ? AMX_A_OF_PAIRS : AMX_A_OF_STREAMS, rows, groups);
