@@ -346,7 +346,7 @@ class Model:
         number : int
             Calls of a sample, which is their mean.
         repeat : int
-            Samples of each form, taken in turns.
+            Samples of each form, interleaved.
         progress : bool or callable, optional
             True: a bar, or lines where rich is not installed. A callable is told what part is done.
 
@@ -434,7 +434,7 @@ class Model:
     def decoder(self, *, capacity: int = 64) -> Decoder:
         """The network with keys and values that it keeps from call to call, to write token by token.
 
-        Caches are the inputs that come back as an output with more rows behind them: the past of a
+        Caches are the inputs that come back as an output with more rows after them: the past of a
         `GroupQueryAttention`, or what a `Concat` puts before new rows. They are found by what the network does, not by
         names. No call copies them, and a length that was never seen costs what a known one costs. Of two branches in
         one file, which optimum merges, the first call takes the one without a past.

@@ -58,7 +58,7 @@ def test_nodes_between_kernels():
         ("(float[n, 6] x) => (int64[2] y) { y = Shape(x) }", []),  # known as soon as shapes are
         ("(double[n, 6] x) => (double[n, 6] y) { y = Softmax(x) }", ["Softmax"]),
         ("(float[n, m] x) => (float[n, m] y, int64[2, k] i) { y = Relu(x) i = NonZero(x) }", ["NonZero"]),
-        # behind a stage: what never has a kernel
+        # after a stage: what never has a kernel
         (
             "(float[n] x) => (float[k] y) { i = NonZero(x) t = Transpose(i) g = GatherND(x, t) y = Sin(g) }",
             ["NonZero", "Sin"],

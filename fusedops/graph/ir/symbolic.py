@@ -216,7 +216,7 @@ def as_dim(n):
     try:
         return index(n)
     except TypeError:
-        raise BadNode(f"{n!r} is no size") from None
+        raise BadNode(f"{n!r} is not a size") from None
 
 
 def scaled(n, factor):

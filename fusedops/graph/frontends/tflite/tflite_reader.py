@@ -84,7 +84,7 @@ def _refuse_unknown(model):
         )
         raise UnsupportedOperator(
             f"the model has operators that fusedops does not have: {listed}; convert it without them, or compute them "
-            f"before or behind the network",
+            f"before or after the network",
             tuple(sorted(unknown)),
         )
 
@@ -131,7 +131,7 @@ class TfliteReader(GraphBuilder):
     def input(self, tensor, name, i):
         if tensor.dtype is None:
             raise UnsupportedOperator(
-                f"input {tensor.name!r} has elements of type {tensor.kind}, which are no numbers of NumPy"
+                f"input {tensor.name!r} has elements of type {tensor.kind}, which are not numbers of NumPy"
             )
         name = self.fresh(name or tensor.name)
         shape = tensor.shape and tuple(n if n >= 0 else f"{name}.{a}" for a, n in enumerate(tensor.shape))

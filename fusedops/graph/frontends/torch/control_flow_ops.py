@@ -117,7 +117,7 @@ def _while_loop(p, made, going, body, carried, more=()):
 def _flag(found):
     found = found[0] if isinstance(found, list) else found
     if not hasattr(found, "dtype"):
-        raise Unsupported("fusedops does not have torch.while_loop whose condition is no tensor")
+        raise Unsupported("fusedops does not have torch.while_loop whose condition is not a tensor")
     return found
 
 

@@ -150,7 +150,7 @@ def in_order(module, inputs, spec):
                 "{dimension: name} for each example input"
             )
         if name not in given and spec[name] is not None:
-            raise ValueError(f"dynamic_shapes names {name!r}, of which there is no example input")
+            raise ValueError(f"dynamic_shapes names {name!r}, but there is no such example input")
     found = tuple(spec.get(name) for name in given)
     return found if several else found[0]
 

@@ -124,7 +124,7 @@ class FxReader(GraphBuilder):
             return np.dtype("" if name == "bfloat16" else name)  # which NumPy has once ml_dtypes is imported
         except TypeError:
             raise ValueError(
-                f"{what} has elements of type {name}, which are no numbers of NumPy: "
+                f"{what} has elements of type {name}, which are not numbers of NumPy: "
                 "convert the module by .float() first"
             ) from None
 
