@@ -151,7 +151,7 @@ class QConv2d(Layer, _core.QConv2dPlan):
     bn : BatchNorm, optional
         Folded into float32 weights and `bias`.
     x_q : Quantization
-        Of x. What is outside an image is its zero point.
+        Of x. Padding is filled with its zero point.
     w_q, y_q, residual_q
         See :class:`QLinear`.
     activation, stride, padding, dilation, groups, layout

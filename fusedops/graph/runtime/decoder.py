@@ -102,7 +102,7 @@ class Decoder:
         Raises
         ------
         TypeError, ValueError
-            `tokens` is no int, or not in 0 .. len(decoder).
+            `tokens` is not an int, or not in 0 .. len(decoder).
         """
         tokens = integer(tokens, "tokens", 0)
         if tokens > self._tokens:
