@@ -84,8 +84,8 @@ def activation_of(activation):
 
 
 def gate_functions(kind, given):
-    """What to keep of the option `activations`, and as the kernels take them the functions of g or n, of the other
-    gates and of c'."""
+    """Parses the option `activations`: returns what to keep of it, and the functions of g or n, of the other gates and
+    of c' as the kernels take them."""
     usual = _USUAL[kind]
     given = usual if given is None else given
     if not isinstance(given, (tuple, list)) or len(given) != len(usual):

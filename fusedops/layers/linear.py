@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _linear(w, bias, activation):
-    """What a layer is made of, as its plan takes it; w where it is."""
+    """Returns the parts of a layer as its plan takes them; w where it is."""
     w = _core.as_weights(w, "w", 2, None, True)
     return w, bias_of(_core.widened(bias, "bias", w), w.shape[0]), activations.parse(activation, w.shape[0])
 

@@ -58,7 +58,7 @@ def _ends(x_q, residual_q, y_q):
 
 
 def _described(w, scale, bias, ends, **options):
-    """What makes a layer again: int8 weights and what they stand for."""
+    """Returns the arguments that make the layer again: int8 weights and what they stand for."""
     x_q, residual_q, y_q = (q and Quantization(*q) for q in ends)
     return (w.copy(), None if bias is None else bias.copy()), dict(
         x_q=x_q, residual_q=residual_q, y_q=y_q, w_q=Quantization(scale.copy(), 0), **options

@@ -195,7 +195,7 @@ def _is_of_library(error):
 
 
 def _network(what, archive):
-    """What an archive holds, as Model takes it."""
+    """Decodes an archive into what Model takes."""
     text = archive["header"]
     if text.dtype != np.uint8 or text.ndim != 1:
         raise ValueError("its header is not text")
@@ -239,7 +239,7 @@ class _OtherVersion(ValueError):
 
 
 def _foreign(data):
-    """What an archive of another library or of NumPy is, with what to do; "" of others. Its end has the names."""
+    """Names an archive of another library or of NumPy, with what to do; "" for others. Its end has the names."""
     try:
         names = zipfile.ZipFile(io.BytesIO(bytes(data[-MAX_NAMES:]))).namelist()
     except (OSError, ValueError, zipfile.BadZipFile):
@@ -381,7 +381,7 @@ def _graph(header, arrays):
 
 
 def _states(header, arrays, inputs, results):
-    """What the last inputs hold at first that a network keeps."""
+    """Returns the initial values of the last inputs, which a network keeps."""
     states = [_decoded(a, arrays) for a in _list(header.get("states", []))]
     kept = inputs[len(inputs) - len(states) :]
     if len(states) > min(len(inputs), len(results)) or any(

@@ -312,7 +312,7 @@ def _counted(rows, what):
 
 
 def operator_of(node: Node) -> str:
-    """What a node computes, as users know it: an activation by its name."""
+    """Returns a node's operator as users know it: an activation by its name."""
     kind = node.activation if node.op == "Activation" else node.op
     return str(kind[0] if isinstance(kind, tuple) else kind)
 

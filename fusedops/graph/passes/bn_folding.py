@@ -147,8 +147,8 @@ def _scaled_transposed(w, scale, groups):
 
 
 def _scale_and_shift(context, node, value, last):
-    """What a node does to the channels of `value` as (scale, shift), or None; `last`: its channels are the last axis,
-    else axis 1."""
+    """Returns the (scale, shift) that a node applies to the channels of `value`, or None; `last`: its channels are the
+    last axis, else axis 1."""
     graph, shape = context.graph, context.shape(value)
     if node.activation is not None or node.residual or shape is None:
         return None

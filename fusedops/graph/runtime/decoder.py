@@ -25,8 +25,9 @@ _MASKS, _POSITIONS = ("attention_mask", "mask"), ("position_ids", "positions")
 
 
 def _room(tokens):
-    """Room for so many tokens and a few more: a prime number, of which no number of tokens is a part. Strides that are
-    equal by chance let views merge that do not at other lengths, which would be planned anew."""
+    """Capacity for at least this many tokens, rounded up to a prime, which no number of tokens divides. Otherwise
+    strides could be equal by chance and let views merge that do not merge at other lengths, and those would need a new
+    plan."""
     return next(n for n in count(max(tokens, 2)) if all(n % d for d in range(2, isqrt(n) + 1)))
 
 
@@ -166,7 +167,7 @@ class Decoder:
         return True
 
     def _filled(self, given):
-        """What is given, with a mask and positions that are not."""
+        """Adds the mask and the positions that the caller did not give."""
         first = np.shape(next(iter(given.values()), 0))
         if len(first) != 2:
             return given

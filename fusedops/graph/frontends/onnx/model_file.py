@@ -85,7 +85,7 @@ def contents(path):
 
 @contextlib.contextmanager
 def _one_error(what):
-    """What is wrong with a file comes as one kind of error, whatever the layer that found it."""
+    """Turns errors of all layers about a file into one kind."""
     try:
         yield
     except Exception as e:

@@ -206,7 +206,7 @@ class TfliteReader(GraphBuilder):
         return results
 
     def held(self, graph, i, reader):
-        """What is held of a tensor that something reads."""
+        """Returns what is held of a tensor that something reads."""
         if i < 0 and reader == "its output":
             raise DamagedFile("the model is damaged: nothing makes one of its outputs")
         if i < 0:
@@ -411,7 +411,7 @@ class TfliteReader(GraphBuilder):
         self.types |= {v: k.dtype for v, k in found.items()}
 
     def inferred(self, node, inputs):
-        """What is known of a node's results; {} where its inputs do not fit: the plan will say why."""
+        """Infers a node's results; {} if its inputs do not fit: the plan will say why."""
         if node.op == "DequantizeLinear":
             inputs = [inputs[0]._replace(data=None), *inputs[1:]]
         with contextlib.suppress(ArithmeticError, ValueError, MemoryError), np.errstate(all="ignore"):
@@ -419,7 +419,7 @@ class TfliteReader(GraphBuilder):
         return {}
 
     def info(self, value):
-        """What is known of a value, its data too."""
+        """Returns what is known of a value, with its data."""
         if value in self.graph.constants:
             return constant(self.graph.constants[value])
         return self.infos.get(value)

@@ -55,7 +55,7 @@ def _input(p, holder, value):
 
 
 def _outside(values):
-    """What a graph captures of these values."""
+    """Returns those of these values that a graph captures."""
     return [v for v in values if isinstance(v, (FxValue, FxSize))]
 
 

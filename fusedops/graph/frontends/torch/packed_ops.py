@@ -52,8 +52,8 @@ def padded(torch, pack=None):
 
 
 def difference(torch, module, example):
-    """What differs between the results of a module whose sequences are packed and those of one whose sequences stay
-    padded; None where nothing does. It packs with shorter lengths too, as those of the example may be all steps."""
+    """Describes the difference between the results of a module with packed sequences and of one whose sequences stay
+    padded; None if there is none. It packs with shorter lengths too, as those of the example may be all steps."""
     packs, seen = torch._VF._pack_padded_sequence, False
     for shorter in (lambda n: n, lambda n: torch.cat([n[:1], torch.ones_like(n[1:])]), torch.ones_like):
         ends = []

@@ -20,7 +20,7 @@ _OVER_ALL = {"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min":
 
 
 def _reduction(r, op, index):
-    """What a subgraph of one operator combines two numbers by; "none": it takes the second."""
+    """Returns the operation by which a subgraph of one operator combines two numbers; "none": it takes the second."""
     if not 0 <= index < len(r.model.subgraphs):
         raise op.error(f"the model is damaged: it calls subgraph {index} of {len(r.model.subgraphs)}")
     body = r.model.subgraphs[index]
