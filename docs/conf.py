@@ -1,5 +1,6 @@
 """Sphinx: ``sphinx-build -W docs docs/_build``, with fusedops installed."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -27,6 +28,15 @@ html_static_path = ["_static"]
 html_css_files = ["page.css"]
 html_favicon = "_static/favicon.svg"
 html_title = f"fusedops {version}"
+if os.environ.get("GITHUB_REPOSITORY"):  # where a build on GitHub has its sources: pages link to them and to issues
+    repository = f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{os.environ['GITHUB_REPOSITORY']}"
+    report = {"name": "Report a problem", "url": f"{repository}/issues", "html": "Report a problem", "class": ""}
+    html_theme_options = {
+        "source_repository": repository,
+        "source_branch": "main",
+        "source_directory": "docs/",
+        "footer_icons": [report],
+    }
 
 autodoc_typehints = "signature"
 autosummary_generate = True  # a page for each function and class, in docs/api

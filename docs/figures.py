@@ -206,6 +206,14 @@ def fusion_by_work(file, threads):
         )
 
 
+def attention(file, threads):
+    """Attention as two products with a matrix of scores between them, and as one kernel."""
+    yield from head(threads, "unfused", "fused", "gain")
+    for name, times in file["threads"][threads]["operation"].items():
+        if name.startswith("attention"):
+            yield f"| {LABELS[name]} | {cells(times, 'unfused', 'fused')} | {times['unfused'] / times['fused']:.2f}x |"
+
+
 def networks(file, threads):
     """The forms of whole networks, an image alone and in batches: times of one image; and what fusion saves."""
     yield from head(
@@ -310,7 +318,10 @@ def every_peer(file, threads):
 
 TABLES = {
     table.__name__: table
-    for table in (fusion, fusion_by_work, networks, eight_bits, precision, narrow_networks, files, peers, every_peer)
+    for table in (
+        *(fusion, fusion_by_work, attention, networks, eight_bits, precision, narrow_networks, files),
+        *(peers, every_peer),
+    )
 }
 
 

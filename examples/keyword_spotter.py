@@ -1,4 +1,4 @@
-"""A keyword spotter written by hand in NumPy and fusedops alone: which word a second of sound holds.
+"""A keyword spotter, layer by layer in NumPy and fusedops alone: which word a second of sound holds.
 
     python examples/keyword_spotter.py [--seconds 5]
 

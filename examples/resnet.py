@@ -1,4 +1,4 @@
-"""A ResNet-18 by hand in NumPy and fusedops alone: every batch norm, addition and ReLU is part of a convolution.
+"""A ResNet-18, layer by layer in NumPy and fusedops alone: each batch norm, addition and ReLU is part of a convolution.
 
     python examples/resnet.py [--images 4] [--size 224] [--weights FILE.npz]
 

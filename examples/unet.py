@@ -1,4 +1,4 @@
-"""A small U-Net written by hand in NumPy and fusedops alone: which class each pixel of an image belongs to.
+"""A small U-Net, layer by layer in NumPy and fusedops alone: which class each pixel of an image belongs to.
 
     python examples/unet.py [--size 128] [--depth 3] [--classes 3]
 

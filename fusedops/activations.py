@@ -127,7 +127,7 @@ def _plain(name):
 
 
 def _here(name):
-    """What an error adds to a name of another library."""
+    """Returns a hint for an error about a name of another library."""
     here = _ELSEWHERE.get(_plain(name))
     return f", which is {here!r} here" if here else ""
 

@@ -82,16 +82,15 @@ def scale_and_shift(
 
 
 def silence():
-    """What infinite statistics give, and what passes float32's range, comes without NumPy's warnings, as from
-    kernels."""
+    """Silences NumPy's warnings about infinite statistics and values beyond float32's range, as kernels do not warn."""
     return np.errstate(over="ignore", invalid="ignore")
 
 
 def scale_and_bias(
     bias: Input | None, bn: BatchNorm, channels: int
 ) -> tuple[ndarray[tuple[int, ...], dtype[float64]], Array]:
-    """What a batch norm makes of the weights and bias before it: `w` times a float64 `scale` of its channels, and the
-    float32 `bias`."""
+    """Folds a batch norm into the weights and bias before it: returns `w` times a float64 `scale` of its channels, and
+    the float32 `bias`."""
     scale, shift = scale_and_shift(bn, channels)
     return scale, _core.fold_bias(bias, scale, shift)
 

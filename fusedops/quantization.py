@@ -121,7 +121,7 @@ def _dtype(dtype):
 
 
 def quantize(x: Input, q: Quantization, dtype: DTypeLike = np.uint8, *, out: Bytes | None = None) -> NDArray[Any]:
-    """Floats as bytes: ``y = saturate(round(x / scale) + zero_point)``, halves to even.
+    """Rounds float32 to int8 or uint8: ``y = saturate(round(x / scale) + zero_point)``, ties to even.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def quantize(x: Input, q: Quantization, dtype: DTypeLike = np.uint8, *, out: Byt
 
 
 def dequantize(x: Input, q: Quantization, *, out: Array | None = None) -> Array:
-    """Bytes as floats: ``y = scale * (x - zero_point)``.
+    """Widens int8 or uint8 to float32: ``y = scale * (x - zero_point)``.
 
     Parameters
     ----------

@@ -123,16 +123,16 @@ def set_isa(name: str) -> None:
 
 
 def int8_products() -> str:
-    """What multiplies int8 with this instruction set: ``"AMX"``, ``"VNNI"``, ``"SDOT"`` of ARM, or ``"multiply-add"``
-    of 16-bit integers."""
+    """Names what multiplies int8 with this instruction set: ``"AMX"``, ``"VNNI"``, ``"SDOT"`` of ARM, or
+    ``"multiply-add"`` of 16-bit integers."""
     if _core.has_amx():
         return "AMX"
     return ("SDOT" if isa() == "neon" else "VNNI") if _core.has_dot_product() else "multiply-add"
 
 
 def bfloat16_products() -> str:
-    """What multiplies bfloat16 with this instruction set: ``"AMX"``, ``"AVX512_BF16"``, ``"BFMMLA"`` of ARM, or
-    ``"float32"``, rounded numbers as any others."""
+    """Names what multiplies bfloat16 with this instruction set: ``"AMX"``, ``"AVX512_BF16"``, ``"BFMMLA"`` of ARM, or
+    ``"float32"``, if rounded numbers are multiplied as any others."""
     if not _core.has_bfloat16():
         return "float32"
     if _core.has_amx():

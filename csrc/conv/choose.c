@@ -44,8 +44,8 @@ static bool admits(const fo_algorithm *a, const fo_conv2d *plan, const fo_conv2d
     return (a->types & FO_OF(plan->type)) && (a->named & FO_BY(plan->s.algorithm)) && a->applies(plan, z);
 }
 
-/* What is asked for by name is taken wherever it applies, and so is the one that applies to other weights than
- * float32. */
+/* An algorithm that the caller names costs 0, so it is taken wherever it applies. So does the only one for weights that
+ * are not float32. */
 static double cost(const fo_algorithm *a, const fo_costing *c) {
     const bool named = c->plan->s.algorithm > FO_DIRECT && a->named != FO_BY_ANY;
     return named || c->plan->type != FO_F32 ? 0 : a->nanoseconds(c);
@@ -73,8 +73,8 @@ bool fo_conv2d_takes(const fo_conv2d *plan, const fo_conv2d_size *z, fo_named_al
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-/* What a plan keeps: the calls of some sizes, for to choose and to prepare takes as long as a tiny image. Who runs
- * one has it alone, so that it can be freed without a lock, which a fork could leave taken. */
+/* A plan keeps the prepared calls of some sizes, because choosing and preparing take as long as a tiny image. A call
+ * that runs is taken out, so that it can be freed without a lock, which a fork could leave held. */
 enum { KEPT = 4 };
 struct fo_prepared {
     fo_conv2d *to; /* the plan of a rewrite, or NULL */

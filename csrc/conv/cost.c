@@ -5,7 +5,7 @@
  *   weights     arrive in the time of so many rows of products: that bounds products of few rows
  *   transforms  so many multiply-adds for each channel of a tile, in and out
  *
- * Some algorithms have conditions of size in place of a cost; who does not fulfill them costs INFINITY.
+ * Some algorithms have limits of size instead of a cost; outside of these they cost INFINITY.
  */
 #include "cost.h"
 

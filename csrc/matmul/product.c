@@ -269,8 +269,8 @@ static void product_block(void *context, fo_piece piece, int thread) {
 
 /* ---- the cut ----------------------------------------------------------------------------------------------------- */
 
-/* Blocks have multiples of so many columns: of four panels, or of what gives few rows enough independent sums where
- * each thread would have less than two blocks. (With one it had none: 16x4096x64 took as long as with one thread.) */
+/* Blocks have multiples of so many columns: four panels, or fewer if a thread would get less than two blocks, but
+ * enough for independent sums of few rows. (With one block each, 16x4096x64 gained nothing from a second thread.) */
 static ptrdiff_t unit_columns(ptrdiff_t nr, ptrdiff_t m, ptrdiff_t n, int threads, ptrdiff_t down) {
     ptrdiff_t panels = 4;
     while (panels * m > 4 && panels > 1 && down * div_up(n, panels * nr) < 2 * threads) panels /= 2;

@@ -49,13 +49,13 @@ static uint64_t signs(ptrdiff_t n, const int64_t *indices, ptrdiff_t step, uint6
     uint64_t bad = 0;
     if (step == 1)
         for (ptrdiff_t j = 0; j < n; j++) {
-            const uint64_t behind = (uint64_t)indices[j] + size;
-            bad |= behind | (2 * size - 1 - behind);
+            const uint64_t wrapped = (uint64_t)indices[j] + size;
+            bad |= wrapped | (2 * size - 1 - wrapped);
         }
     else
         for (ptrdiff_t j = 0; j < n; j++) {
-            const uint64_t behind = (uint64_t)indices[j * step] + size;
-            bad |= behind | (2 * size - 1 - behind);
+            const uint64_t wrapped = (uint64_t)indices[j * step] + size;
+            bad |= wrapped | (2 * size - 1 - wrapped);
         }
     return bad;
 }

@@ -37,12 +37,12 @@ static void add(line *l, ptrdiff_t at, double weight) {
     l->weight[l->count++] = (float)weight;
 }
 
-/* Points from a pixel before the image to one behind it are read at its border, and all others are 0. The range that
+/* Points from a pixel before the image to one after it are read at its border, and all others are 0. The range that
  * is walked has a point more at either end: a division rounds its limits. */
 static void cut_bin(const cut *c, ptrdiff_t bin, line *to) {
     const double each = c->step / c->points, from = c->start + (double)bin * c->step;
-    const double size = (double)c->size, last = size - 1, before = (-1 - from) / each, behind = (size - from) / each;
-    double first = fmax(0, floor(fmin(before, behind)) - 1), end = fmin(c->points - 1, ceil(fmax(before, behind)));
+    const double size = (double)c->size, last = size - 1, before = (-1 - from) / each, after = (size - from) / each;
+    double first = fmax(0, floor(fmin(before, after)) - 1), end = fmin(c->points - 1, ceil(fmax(before, after)));
     if (each == 0) first = 0, end = c->points - 1;
     to->count = 0;
     if (c->size == 0) return;

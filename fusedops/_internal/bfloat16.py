@@ -4,7 +4,7 @@ import numpy as np
 
 
 def rounded(x):
-    """float32 values rounded to the nearest bfloat16, halves to even, as float32; NaN stays one."""
+    """float32 values rounded to the nearest bfloat16, ties to even, as float32; NaN stays one."""
     bits = np.ascontiguousarray(x, np.float32).reshape(-1).view(np.uint32)
     nearest = bits + (0x7FFF + (bits >> 16 & 1))
     bits = np.where(bits & 0x7FFFFFFF > 0x7F800000, bits | 0x400000, nearest)

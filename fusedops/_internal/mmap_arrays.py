@@ -29,8 +29,9 @@ def opened(path):
 
 
 def mapped_file(f):
-    """A file in memory. Until a large array was freed, glibc gives all that is freed back to the system, and results of
-    each call are pages new from there: a process that reads its weights frees one, this one has none but here."""
+    """Maps a file. Also works around glibc: until a large array has been freed, it returns all freed memory to the
+    system, and each call's results are new pages. A process that reads its weights frees a large array; one that maps
+    them frees none, so this frees one here."""
     np.empty(_LARGE, np.uint8)
     return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
 

@@ -1,4 +1,4 @@
-"""The measurement behind ``fusedops bench``, and its table, plot and JSON file."""
+"""What ``fusedops bench`` measures, and its table, plot and JSON file."""
 
 import json
 import os
@@ -307,7 +307,7 @@ def read_samples(path, inputs):
             found = np.load(f, allow_pickle=False)
             arrays = {inputs[0].name: found} if isinstance(found, np.ndarray) else dict(found)
             if not all(isinstance(a, np.ndarray) for a in arrays.values()):
-                raise ValueError("it has members that are no arrays")
+                raise ValueError("it has members that are not arrays")
     except (ValueError, EOFError, zipfile.BadZipFile) as e:
         raise ValueError(f"{path} is not an array of NumPy, .npy or .npz, or a damaged one: {e}") from None
     if len(arrays) == len(inputs) == 1:
@@ -340,7 +340,7 @@ def _narrowed(value, array):
 
 
 def _cut(value, array):
-    """The samples of an array: what the network's input takes, one behind another."""
+    """The samples of an array: what the network's input takes, one after another."""
     if not array.ndim:
         raise ValueError(f"{value.name} is a single number: samples are along the first axis of an array")
     if value.shape is None or array.ndim == len(value.shape) + 1:

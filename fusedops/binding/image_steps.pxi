@@ -81,7 +81,7 @@ cdef int fill_reduce(Program p, fo_step *s, tensor *t, tuple o) except -1:
     check_axes(y, x.nd, "y")
     for d in range(x.nd):
         if y.shape[d] != (1 if d in axes else x.shape[d]):
-            raise ValueError(f"y {shape_text(y)} is no reduction of x {shape_text(x)} over axes {tuple(axes)}")
+            raise ValueError(f"y {shape_text(y)} is not a reduction of x {shape_text(x)} over axes {tuple(axes)}")
         if d in axes:
             axis(&a.over, x.shape[d], x.stride[d], 0, 0)
         else:

@@ -355,7 +355,7 @@ cdef class Program:
     def repeat(self, Py_ssize_t first, Py_ssize_t repeats):
         """Lets the steps from number `first` to the last so far run so often, as a section of its own."""
         if not 0 <= first < self.count or repeats < 1:
-            raise ValueError(f"first={first} and repeats={repeats} are no section of {self.count} steps")
+            raise ValueError(f"first={first} and repeats={repeats} are not a section of {self.count} steps")
         self.steps[self.count - 1].back, self.steps[self.count - 1].repeats = self.count - 1 - first, repeats
 
     def run(self, tuple slots, ndarray times=None):

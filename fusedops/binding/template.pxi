@@ -25,7 +25,7 @@ cdef class Formulas:
         for i, (kind, a, b) in enumerate(formulas):
             self.formulas[i].kind, self.formulas[i].a, self.formulas[i].b = kind, a, b
             if kind > FO_SIZE_GIVEN and not (0 <= a < i and 0 <= b < i):
-                raise ValueError(f"formula {i} reads what comes behind it")
+                raise ValueError(f"formula {i} reads what comes after it")
             if kind == FO_SIZE_GIVEN:
                 if a < 0:
                     raise ValueError(f"formula {i} reads size {a}")
@@ -85,7 +85,7 @@ cdef const int64_t *lifetimes_of(ndarray a, Py_ssize_t n) except NULL:
 
 def take_blocks(list blocks, ndarray values, Py_ssize_t least, bytearray idle, ndarray nbytes=None):
     """What becomes of each block for these values of formulas: TAKEN, or why it is not. A block is (its layer, numbers
-    of the formulas of rows and columns in front and behind, or None where its images stand in planes, its step, its
+    of the formulas of rows and columns before and after, or None where its images stand in planes, its step, its
     parts, and the buffers between these, which take no memory where it is taken). `idle` gets 1 for each step that does
     not run; blocks are for images of `least` rows and columns."""
     cdef const int64_t *v = <const int64_t *>cnp.PyArray_DATA(values)

@@ -10,7 +10,7 @@ cdef int fill_affine(Program p, fo_step *s, tensor *t, tuple o) except -1:
     cdef fo_axes rows
     cdef int d, last = 1
     if y.nd < 2:
-        raise ValueError(f"x has {x.nd} axes, but needs one for channels behind that of the batch")
+        raise ValueError(f"x has {x.nd} axes, but needs one for channels after that of the batch")
     if y.shape[1] > 1 and not y.stride[1] == x.stride[1] == r.stride[1] == 1:  # channels are rows
         last = y.nd - 1
         a.channel_rows = y.shape[1]

@@ -40,7 +40,7 @@ def attention(
     Parameters
     ----------
     q : ndarray, float32, (..., heads, t, d)
-        Any strides, as heads side by side in memory: ``x.reshape(n, t, heads, d).swapaxes(1, 2)`` is read as it is.
+        Any strides, such as those of interleaved heads: ``x.reshape(n, t, heads, d).swapaxes(1, 2)`` is read as it is.
         Without the axis of heads, (t, d), there is one.
     k, v : ndarray, float32, (..., kv_heads, s, d) and (..., kv_heads, s, dv)
         kv_heads divides heads: each key head serves heads / kv_heads query heads in a row. The axes before are

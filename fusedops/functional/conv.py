@@ -84,16 +84,17 @@ def conv2d(
         ``"mish"``, ``"softsign"`` or ``("prelu", slopes)`` with one slope for each output channel.
     stride, dilation : int or (int, int)
     padding : int, (ph, pw), ((top, bottom), (left, right)), "same" or "valid"
-        Zeros around the image. "same" gives ceil(input / stride) points; where their number is odd, one zero more
-        stands at the end.
+        Zeros around the image. "same" gives ceil(input / stride) points; an odd number of zeros has one more at the
+        end.
     groups : int
     layout : {"NCHW", "NHWC"}
     algorithm : {"auto", "direct", "winograd", "winograd1d", "strassen"}
         "auto" depends on the shapes and the processor alone. The last three take fewer multiplications. "winograd"
         (3x3, stride 1, or 2 without dilation, not depthwise) works on tiles, and rounds more than "direct": by 2e-5 of
         the largest output at most, in large images of stride 1 by 5e-5. "winograd1d" (kernels higher than their stride,
-        not depthwise) works on two or three output rows, and does not. "strassen" (1x1, stride 1, no padding, one
-        group) multiplies 7 blocks in place of 8 from 64 pixels and 64 output channels on, and rounds a little more.
+        not depthwise) works on two or three output rows, and rounds as "direct" does. "strassen" (1x1, stride 1, no
+        padding, one group) multiplies 7 blocks in place of 8 from 64 pixels and 64 output channels on, and rounds a
+        little more.
     out : ndarray, float32, optional
         Where the result goes: any strides; it may overlap an input.
 

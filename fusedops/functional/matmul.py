@@ -184,5 +184,5 @@ def gemm_operands(a: Input, b: Input) -> tuple[Array, Array]:
 
 
 def _turned(a, b, transpose):
-    """What an error adds where b would fit with its last axes in the other order."""
+    """Returns a hint for an error if b would fit with its last two axes swapped, else ""."""
     return f": pass b{transpose}" if a.ndim > 1 and b.ndim > 1 and a.shape[-1] == b.shape[-1] else ""

@@ -84,7 +84,7 @@ def _along(x, axis):
     except TypeError:
         raise TypeError(f"axis must be an int, not {axis!r}") from None
     if not -x.ndim <= axis < x.ndim:
-        raise ValueError(f"x has shape {x.shape}, of which {axis} is no axis")
+        raise ValueError(f"x has shape {x.shape}, which has no axis {axis}")
     return x, axis % x.ndim
 
 

@@ -41,7 +41,7 @@ def activation(x: Input, activation: Activation, *, out: Array | None = None) ->
     Raises
     ------
     TypeError
-        `x` is not float32, or the activation no name.
+        `x` is not float32, or the activation is not a name.
     ValueError
         An unknown name, or parameters that do not fit.
 
@@ -92,7 +92,7 @@ def batch_norm(
     Raises
     ------
     TypeError
-        An array is not float32, `bn` no BatchNorm, or an option has the wrong type.
+        An array is not float32, `bn` is not a BatchNorm, or an option has the wrong type.
     ValueError
         No channels in `x`, a length of `bn` that is not their number, var + eps <= 0, an unknown name.
 

@@ -78,26 +78,26 @@ def load_onnx(
     Parameters
     ----------
     model : str, path-like, bytes, binary file or onnx.ModelProto
-        Weights in other files are found by a path alone. Opset 7 to 21, later ones as long as their operators mean the
-        same, and older ones as far as ONNX converts them. A file of 16 MB and more is mapped, and must stay as it is
-        while the network is used; one of the same name may take its place by renaming.
+        Weights in other files are found only if a path is given. Opsets 7 to 21 are read; so are later ones whose
+        operators mean the same, and older ones that ONNX can convert. A file of 16 MB and more is mapped: do not modify
+        it while the network is used. Write a new file and rename it into place.
     fold : bool
         Compute with constants now: batch norm goes into the weights before it.
     fuse : bool
         Let one kernel do the work of several nodes: bias, residual and activation are applied where a result is made.
     disabled_passes : tuple of str
-        Names of passes to leave out, such as ``("epilogue", "blocks")``. The gain of each can so be measured alone.
+        Names of passes to leave out, such as ``("epilogue", "blocks")``, to measure the gain of each.
     precision : "float32" or "bfloat16", optional
         With bfloat16, convolutions, products, recurrent layers and attention round their operands to it where that is
-        predicted to be faster on the processor at hand, layer by layer, and sum in float32; values between two such
-        convolutions or products stand in bfloat16. Inputs and outputs keep their types. ``model.explain()`` says what
+        predicted to be faster on the processor at hand, layer by layer, and sum in float32. Values between two such
+        convolutions or products stay bfloat16. Inputs and outputs keep their types. ``model.explain()`` says what
         stayed float32 and why. None: bfloat16 for a file whose weights are of that type, else float32.
     seed : int, optional
-        Of the random numbers that the network draws, if it draws any; None: another one for each network. See
+        The seed of the random numbers that the network draws, if it draws any; None: another one for each network. See
         :meth:`Model.seed`.
     num_threads : int, optional
-        The most threads that calls of this network use, of those that :func:`fusedops.set_num_threads` allows. Networks
-        with other numbers may run at the same time in other threads of Python.
+        An upper limit for the threads of this network's calls, besides :func:`fusedops.set_num_threads`. Networks
+        with other numbers may run at the same time in other Python threads.
     progress : bool or callable, optional
         True shows on standard error how far this is: a bar, or lines where rich is not installed. A callable is told
         what part is done, from 0 to 1.
@@ -281,29 +281,30 @@ def from_torch(
 ) -> Any:
     """Loads a network, or a single layer, from PyTorch. Needs ``pip install -e '.[torch]'`` in a checkout.
 
-    The network is compared with the module before it is handed out: on the example, on other values, and in other sizes
-    where sizes are open.
+    The network is compared with the module before it is returned: on the example, on other values, and in other sizes
+    if sizes are open.
 
     Parameters
     ----------
     module : torch.nn.Module or torch.export.ExportedProgram
-        A module is taken as for inference (``module.eval()``). Its weights are copied: what becomes of it later does
-        not change the network.
+        A module is read as for inference (``module.eval()``). Its weights are copied: later changes to it do not change
+        the network.
     example_inputs : tensor, array, or a tuple, list or dict of them, optional
-        What the module is called with: a tuple or list has its arguments, a dict its keyword arguments, and each may be
-        nested. The tensors in them become the inputs of the network, in order; all else stays as it is. Without them,
-        `module` is a single layer (``nn.Conv2d``, ``nn.Linear``, ...) and the result the layer of fusedops with its
-        weights. A program has its example itself, and its open sizes.
+        The arguments of a call: a tuple or list has positional arguments, a dict has keyword arguments, and each may be
+        nested. The tensors in them become the inputs of the network, in order; everything else is constant. Without
+        them, `module` is a single layer (``nn.Conv2d``, ``nn.Linear``, ...), and the result is the fusedops layer with
+        its weights. An exported program has its own example and open sizes.
     dynamic_shapes : tuple, list or dict, optional
-        Which dimensions may differ between calls besides the first, which may always, unless the module itself fixes
-        it: for each example input None or a dict from dimensions to names, such as ``({2: "height", 3: "width"},)``.
-        What torch.export takes is taken too: a dict from the names of forward's arguments, and ``torch.export.Dim``.
+        Which dimensions may differ between calls. The first one always may, unless the module fixes it. For each
+        example input give None or a dict from dimensions to names, such as ``({2: "height", 3: "width"},)``. The forms
+        of torch.export are accepted too: a dict from the names of forward's arguments, and ``torch.export.Dim``.
     fold, fuse : bool
     disabled_passes : tuple of str
         See :func:`load_onnx`. A single layer has nothing to fold or fuse and takes none of them.
     precision : "float32" or "bfloat16", optional
         See :func:`load_onnx`. None: bfloat16 for a module whose weights are of that type, else float32. The network is
-        compared with the module in float32. A single layer does as it is told.
+        compared with the module in float32. A single layer always uses
+        the precision that is given.
     seed : int, optional
         See :func:`load_onnx`. Where the module draws random numbers, the network does so too, in each call, from
         NumPy's generator: they are not the numbers that PyTorch has for a seed. Dropout of a module in eval mode draws
@@ -395,12 +396,12 @@ def _torch_backend(
 
 
 def torch_report(compiled: Any) -> TorchReport:
-    """What became of a module that ``torch.compile(module, backend="fusedops")`` gave, and was called.
+    """Reports what runs where in a module from ``torch.compile(module, backend="fusedops")``, after a call.
 
     Parameters
     ----------
     compiled : module or function
-        What `torch.compile` gave, or a module whose ``compile`` method was called.
+        The result of `torch.compile`, or a module whose ``compile`` method was called.
 
     Returns
     -------

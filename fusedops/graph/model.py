@@ -53,25 +53,25 @@ class Model:
     :func:`fusedops.load`.
 
     ``model(*arrays, **by_name, out=None, outputs=None)`` takes the inputs in order, or by their names, and returns the
-    output, or a tuple of them. `outputs` has the names of those to compute, where not all are wanted. `out` is where
-    they go: an array, or for several outputs a tuple of arrays or a dict from their names, with None or no name for
-    those that shall be new. It takes any strides and may overlap an input; an array whose elements lie in a row, apart
-    from all inputs, is written without a copy. It may be called from many threads. Memory for the values inside the
-    network is planned for each set of input shapes at its first call, and kept for the next ones, for up to 64 sets.
-    When one more comes, the half that was not used for longest is dropped.
+    output, or a tuple of them. `outputs` has the names of those to compute, if not all are wanted. `out` is where they
+    go: an array, or for several outputs a tuple of arrays or a dict from their names, with None or no name for those
+    that are to be new. It takes any strides and may overlap an input; a contiguous array that overlaps no input is
+    written without a copy. A model may be called from many threads. Memory for the values inside the network is planned
+    at the first call with a set of input shapes and kept, for up to 64 sets. When one more comes, the half that was not
+    used for longest is dropped.
 
     Attributes
     ----------
     inputs, outputs : list of Value
-        Each with name, dtype and shape. A dimension that may differ from call to call is a str, or None where the file
-        does not name it. ``file_type`` is the type of elements in the file.
+        Each with name, dtype and shape. A dimension that may differ from call to call is a str, or None if the file
+        does not name it. ``file_type`` is the element type in the file.
     optional_inputs : list of Value
         Inputs that the file has values for; calls may give others by name.
     metadata : Metadata
         What the file says of itself: ``producer``, ``graph``, ``domain``, ``version``, ``description``,
         ``graph_description``, and ``custom``, a dict of its own entries.
     num_threads : int, or None
-        The most threads that calls use of those that :func:`fusedops.set_num_threads` allows.
+        An upper limit for the threads of a call, besides :func:`fusedops.set_num_threads`.
 
     Examples
     --------
@@ -217,9 +217,9 @@ class Model:
         return self._calls.limited(self._session.plan_of)(self._calls.with_state(arrays))
 
     def reset(self) -> None:
-        """Gives the network's variables the values that they had at first: of a stream, before another one begins.
+        """Sets the network's variables to their initial values, before another stream begins.
 
-        Only networks of TFLite have variables; of others nothing is kept from call to call, and this does nothing.
+        Only networks from TFLite have variables. For others this does nothing.
 
         Examples
         --------
@@ -233,11 +233,11 @@ class Model:
             self._calls.state.reset()
 
     def seed(self, seed: int | None = None) -> None:
-        """Begins the network's random numbers anew: from then on they are those of this seed, a call after another.
+        """Starts the network's random numbers again, from this seed.
 
-        A call draws from a generator of its own, which follows from the seed and from how many calls came before it.
-        Nodes that have a seed in the file draw from sequences of their own, which begin anew too. A copy of the
-        network, and one that was saved, begins where `seed` (of this method or of ``load_onnx``) leaves it.
+        Each call has its own generator, which depends on the seed and on the number of calls before it. Nodes that have
+        a seed in the file have their own sequences, which start again too. A copy of the network, or a saved one,
+        starts where `seed` (of this method or of ``load_onnx``) leaves it.
 
         Parameters
         ----------
@@ -347,15 +347,15 @@ class Model:
         number : int
             Calls of a sample, which is their mean.
         repeat : int
-            Samples of each form, taken in turns.
+            Samples of each form, interleaved.
         progress : bool or callable, optional
             True: a bar, or lines where rich is not installed. A callable is told what part is done.
 
         Returns
         -------
         Benchmark
-            ``str()`` is a table of mean, median, max, min and std, or of the least times alone on a busy machine, whose
-            medians are no measure; ``as_dict()`` has all numbers, in milliseconds.
+            ``str()`` is a table of mean, median, max, min and std, or on a busy machine of the minimum alone;
+            ``as_dict()`` has all numbers, in milliseconds.
 
         Raises
         ------
@@ -376,14 +376,14 @@ class Model:
             return profiler.benchmark(self._forms(), arrays, number, repeat, tell)
 
     def profile(self, *arrays, repeat: int = 20) -> Profile:
-        """Times each node of the network on these inputs, beside the nodes it was fused from.
+        """Times each node of the network on these inputs, next to the nodes it was fused from.
 
         Parameters
         ----------
         *arrays : ndarray
             The inputs, in order.
         repeat : int
-            Runs; a node's time is the least of them.
+            Runs; a node's time is the minimum of them.
 
         Returns
         -------
@@ -435,15 +435,15 @@ class Model:
     def decoder(self, *, capacity: int = 64) -> Decoder:
         """The network with keys and values that it keeps from call to call, to write token by token.
 
-        Caches are the inputs that come back as an output with more rows behind them: the past of a
-        `GroupQueryAttention`, or what a `Concat` puts before new rows. They are found by what the network does, not by
-        names. No call copies them, and a length that was never seen costs what a known one costs. Of two branches in
-        one file, which optimum merges, the first call takes the one without a past.
+        Caches are inputs that an output repeats with more rows at the end: the past of a `GroupQueryAttention`, or what
+        a `Concat` puts before new rows. They are found in the graph, not by their names. No call copies them, and a new
+        length costs no more than a familiar one. If a file has two branches, as optimum merges them, the first call
+        takes the one without a past.
 
         Parameters
         ----------
         capacity : int
-            Tokens that there is memory for at first; it is doubled where that is used up.
+            Tokens that the first memory holds. It is doubled when it is full.
 
         Returns
         -------
@@ -453,7 +453,7 @@ class Model:
         Raises
         ------
         TypeError, ValueError
-            `capacity` is no positive int, or the network has no such inputs.
+            `capacity` is not a positive int, or the network has no such inputs.
 
         Examples
         --------
@@ -485,13 +485,15 @@ class Model:
         measure: bool = True,
         progress: Progress = None,
     ) -> Model:
-        """The network in int8 where that is predicted to be faster here, and exact enough on samples; or the weights
-        of its products in 4 or 8 bits, without samples. What stays has the network's precision: with bfloat16 a layer
-        is in int8, bfloat16 or float32, whichever is faster, and errors are those of all three.
+        """Returns the network with layers in int8 where that is predicted to be faster here and is exact enough on
+        samples; or, without samples, with the weights of its products in 4 or 8 bits. Other layers keep the network's
+        precision: with bfloat16 each layer is in int8, bfloat16 or float32, whichever is faster, and errors are those
+        of all three.
 
-        Batch norm is folded, ranges of channels are made alike where that changes nothing, and biases take up the mean
-        error of their layer. A convolution or product with constant weights goes to int8: int8 weights with one scale
-        an output channel, uint8 inputs with one scale and a zero point that follow from the samples.
+        Batch norm is folded, ranges of channels are equalized where that changes no result, and the mean error of a
+        layer goes into its bias. A convolution or product with constant weights becomes an int8 layer: its weights have
+        one scale for each output channel, its uint8 inputs have one scale and a zero point that follow from the
+        samples.
 
         Parameters
         ----------
@@ -499,22 +501,22 @@ class Model:
             Inputs such as the network will see, ten to a hundred: each an array, a tuple of arrays, or a dict from the
             names of inputs to arrays.
         weights : {"int4", "int8"}, optional
-            In place of samples. Products with constant weights keep them in so many bits, in blocks of 32 with a
-            float32 scale each, the one of the least squared error; each block of a row is rounded to int8 as it comes.
-            For language models, whose time is that of reading weights. `keep` is the one option for it.
+            Instead of samples. Products with constant weights keep them in 4 or 8 bits, in blocks of 32, each with the
+            float32 scale of the lowest squared error. Each block of a row is rounded to int8 when it is read. This is
+            for language models, which are bound by reading weights. `keep` is the only other option.
         calibration : str or tuple, optional
             How a range follows from what is seen: "mse", the lowest squared error in int8, which is the default;
             "minmax", all of it; "percentile" or ("percentile", 99.99), all but so much.
         keep : tuple of str
             Names of layers that stay float32.
         layer_snr, snr : float, optional
-            Least signal to noise in decibels, of the products of each layer that goes to int8, and of each output of
-            the network. 20, the default, is noise of a tenth of the signal; of integers, such as labels, one in a
-            hundred differs. A result that is NaN or infinite without being so in float32 is all noise.
+            The lowest signal-to-noise ratio in decibels: of the products of each int8 layer, and of each output of the
+            network. 20, the default, is noise of a tenth of the signal; for integers, such as labels, one in a hundred
+            differs. A result that is NaN or infinite, but is not so in float32, counts as noise alone.
         measure : bool
-            Time both forms on the first sample, and keep in float32 what is slower in int8 here, or all of it where
-            the network as a whole is. Two layers that are about as fast in both forms may then differ from run to
-            run. False: decide by the prediction alone, which is always the same.
+            Time both forms on the first sample. Layers that are slower in int8 here stay float32; if the whole network
+            is slower, all of it does. Layers that are about as fast in both forms may then differ from run to run.
+            False: decide by the prediction alone, which is always the same.
         progress : bool or callable, optional
             True: a bar, or lines where rich is not installed. A callable is told what part is done.
 
@@ -522,8 +524,8 @@ class Model:
         -------
         Model
             ``explain().quantized`` has each layer with its error, its gain as predicted and as measured, or why it
-            stayed float32, and how far the outputs moved on the samples. Without a layer that gains it is the network
-            in float32. With `weights` a layer's error is that of its weights: signal to noise in decibels.
+            stayed float32, and how far the outputs moved on the samples. If no layer gains, it is the network in
+            float32. With `weights` a layer's error is that of its weights: signal to noise in decibels.
 
         Raises
         ------
@@ -538,8 +540,8 @@ class Model:
         Notes
         -----
         The prediction depends on shapes (those of the first sample), on the instruction set, and on whether it has dot
-        products of int8. A layer between others that stay float32 pays for two conversions;
-        the cheapest choice for all layers is found, and it is never dearer than float32.
+        products of int8. A layer between others that stay float32 pays for two conversions. The cheapest choice for all
+        layers is found; it is never predicted to be slower than float32.
 
         Examples
         --------

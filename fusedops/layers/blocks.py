@@ -22,8 +22,8 @@ def _convolutions(**parts):
 class DepthwiseSeparable(Layer, _core.BlockPlan):
     """A depthwise convolution and the 1x1 convolution after it, ``y = pointwise(depthwise(x))``, as one kernel.
 
-    A tile of rows goes through both while it is in the cache; the image between them does not exist. Where that image
-    would stay in the cache anyway, the two layers run one after the other, which is faster then.
+    A tile of rows goes through both while it is in the cache; the tensor between them is never stored as a whole. Where
+    that tensor would stay in the cache anyway, the two layers run one after the other, which is then faster.
 
     Parameters
     ----------

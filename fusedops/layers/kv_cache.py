@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class KVCache:
     """The keys and values of sequences that grow token by token, for :func:`attention`.
 
-    Memory for more tokens is there from the start, and doubled where it is used up: appending copies what is new, and
-    attention reads the rest in place.
+    Memory for more tokens is allocated at the start and doubled when it is full. Appending copies only the new rows,
+    and attention reads the others in place.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class KVCache:
     Raises
     ------
     TypeError, ValueError
-        Sizes that are no ints, or not positive.
+        Sizes that are not ints, or not positive.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class KVCache:
         Raises
         ------
         TypeError, ValueError
-            `tokens` is no int, or not in 0 .. len(cache).
+            `tokens` is not an int, or not in 0 .. len(cache).
 
         Examples
         --------
@@ -162,7 +162,7 @@ class KVCache:
         Returns
         -------
         ndarray, float32, (batch, query heads, t, dv)
-            With the bits that :func:`attention` of the whole sequence with ``causal=True`` has for these tokens.
+            Bit-identical to what :func:`attention` of the whole sequence with ``causal=True`` has for these tokens.
 
         Raises
         ------

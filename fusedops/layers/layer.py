@@ -9,7 +9,7 @@ from .._internal.arguments import PACKAGE
 
 
 def storage_of(dtype):
-    """What a repr says of the type of weights."""
+    """Returns the type of weights for a repr."""
     return "" if dtype == np.float32 else f"{'float16' if dtype == np.float16 else 'bfloat16'} weights, "
 
 
@@ -57,6 +57,6 @@ def rebuilt(cls, kind, arguments, added):
 
 
 def shown_precision(options):
-    """What a repr says of the operands."""
+    """Returns the precision of operands for a repr."""
     precision = options.get("precision", "float32")
     return "" if precision == "float32" else f", precision={precision!r}"

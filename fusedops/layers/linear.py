@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _linear(w, bias, activation):
-    """What a layer is made of, as its plan takes it; w where it is."""
+    """Returns the parts of a layer as its plan takes them; w where it is."""
     w = _core.as_weights(w, "w", 2, None, True)
     return w, bias_of(_core.widened(bias, "bias", w), w.shape[0]), activations.parse(activation, w.shape[0])
 
@@ -32,17 +32,17 @@ class Linear(Layer, _core.LinearPlan):
     Parameters
     ----------
     w : ndarray, float32, float16 or bfloat16, (n, k)
-        As PyTorch's ``nn.Linear.weight``. Copied. 16 bits stay so, which is half of the memory, and are widened where
-        they are read: sums are float32, with the bits of ``w.astype(np.float32)``. bfloat16 is a dtype of that name, as
-        ``ml_dtypes`` has it, or its bits with one: ``np.dtype((np.uint16, {"bfloat16": (np.uint16, 0)}))``.
+        As PyTorch's ``nn.Linear.weight``. Copied. float16 and bfloat16 stay so, in half of the memory, and are widened
+        where they are read: sums are float32, bit-identical to those of ``w.astype(np.float32)``. bfloat16 is a dtype
+        of that name, as ``ml_dtypes`` has it, or one that names its bits:
+        ``np.dtype((np.uint16, {"bfloat16": (np.uint16, 0)}))``.
     bias : ndarray, float32 (or as `w`), (n,), optional
     activation : None, str or tuple
         See :func:`fusedops.conv2d`.
     precision : "float32" or "bfloat16"
-        Of the operands. With bfloat16, x and `w` are rounded to it, to nearest, halves to even; their products are
-        summed in float32, and all that follows is float32. Processors with AVX512_BF16 or AMX multiply so two to
-        sixteen times as fast as float32, 64-bit ARM with BFMMLA (under Linux) up to four times; others multiply the
-        rounded numbers in float32.
+        Of the operands. With bfloat16, x and `w` are rounded to it, to nearest, ties to even. Their products are summed
+        in float32, and all that follows is float32. Processors with AVX512_BF16 or AMX, and 64-bit ARM with BFMMLA
+        (under Linux), multiply them faster than float32; others multiply the rounded numbers in float32.
 
     Raises
     ------

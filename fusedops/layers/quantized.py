@@ -58,7 +58,7 @@ def _ends(x_q, residual_q, y_q):
 
 
 def _described(w, scale, bias, ends, **options):
-    """What makes a layer again: int8 weights and what they stand for."""
+    """Returns the arguments that make the layer again: int8 weights and what they stand for."""
     x_q, residual_q, y_q = (q and Quantization(*q) for q in ends)
     return (w.copy(), None if bias is None else bias.copy()), dict(
         x_q=x_q, residual_q=residual_q, y_q=y_q, w_q=Quantization(scale.copy(), 0), **options
@@ -151,7 +151,7 @@ class QConv2d(Layer, _core.QConv2dPlan):
     bn : BatchNorm, optional
         Folded into float32 weights and `bias`.
     x_q : Quantization
-        Of x. What is outside an image is its zero point.
+        Of x. Padding is filled with its zero point.
     w_q, y_q, residual_q
         See :class:`QLinear`.
     activation, stride, padding, dilation, groups, layout

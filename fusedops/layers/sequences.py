@@ -49,8 +49,8 @@ class RNN(Stack, _core.SequencePlan):
     Notes
     -----
     A call takes ``x``; optionally the initial ``state`` (layers * directions, batch, hidden), zeros otherwise;
-    ``lengths``, one integer for each row of the batch, beyond which a row's y is 0 and its state stays as it was; and
-    ``out`` for y. An x (steps, inputs) has no batch, and neither have its y and state then. The last state is returned
+    ``lengths``, one integer for each row of the batch: after that many steps a row's y is 0 and its state stays as it
+    was; and ``out`` for y. If x is (steps, inputs), without a batch, so are y and the state. The last state is returned
     next to y.
 
     Examples

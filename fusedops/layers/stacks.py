@@ -79,7 +79,7 @@ class Stack(Layer):
         return f"{type(self).__name__}({', '.join(shown)}, {self.cells[0]!r})"
 
     def _in_bfloat16(self):
-        """The same layer with ``precision="bfloat16"``."""
+        """Returns the layer with ``precision="bfloat16"``."""
         arguments = [cell._arguments for cell in self.cells]
         cells = [type(self.cells[0])(*arrays, **options | {"precision": "bfloat16"}) for arrays, options in arguments]
         return assembled(type(self), cells, self._options, self._added())

@@ -185,7 +185,7 @@ class Interpreter:
         """Gives an input another size; the next call is :meth:`allocate_tensors`."""
         shape = [int(n) for n in tensor_size]
         if input_index not in self._inputs:
-            raise ValueError(f"tensor {input_index} is no input: these are {self._inputs}")
+            raise ValueError(f"tensor {input_index} is not an input: the inputs are {self._inputs}")
         if strict and not self._fits(input_index, shape):
             raise RuntimeError(
                 f"tensor {input_index} has the shape {self._tensors[input_index].signature.tolist()}, and strict=True "
@@ -205,7 +205,8 @@ class Interpreter:
         if not self._ready:
             raise ValueError("Cannot set tensor: Tensor is unallocated. Try calling allocate_tensors() first")
         if tensor_index not in self._given:
-            raise ValueError(f"Cannot set tensor: {tensor_index} ({tensor.name}) is no input: these are {self._inputs}")
+            given = f"{tensor_index} ({tensor.name})"
+            raise ValueError(f"Cannot set tensor: {given} is not an input: the inputs are {self._inputs}")
         _check_type(tensor, value)
         shape = self._given[tensor_index].shape
         if value.shape != shape:

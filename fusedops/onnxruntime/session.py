@@ -254,7 +254,7 @@ class InferenceSession:
         return given
 
     def _array(self, value, x):
-        """What is given for an input as the network takes it."""
+        """Converts the value for an input to what the network takes."""
         x = x._value if isinstance(x, OrtValue) else x
         if value.dtype == object:
             if not isinstance(x, list):

@@ -110,7 +110,7 @@ WEIGHTS = "float32", "float16", "bfloat16"  # the first of fo_dtype
 
 
 def bfloat16(a):
-    """Floats rounded to the nearest bfloat16, halves to even."""
+    """Floats rounded to the nearest bfloat16, ties to even."""
     u = a.view(np.uint32)
     return ((u + 0x7FFF + (u >> 16 & 1)) & 0xFFFF0000).view(np.float32)
 

@@ -73,7 +73,7 @@ def test_arrays_that_share_their_bytes_are_refused():
     rows = b"".join(row.replace(b"large", b"lar%02d" % i) for i in range(90))
     record = bytearray(data[end:])
     record[10:12] = (90).to_bytes(2, "little")
-    with pytest.raises(ValueError, match="lie in each other"):
+    with pytest.raises(ValueError, match="overlap"):
         Archive(data[:start] + rows + record)
 
 

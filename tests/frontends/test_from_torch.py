@@ -754,7 +754,7 @@ def test_dynamic_shapes_as_torch_export_has_them(given, open_axes):
 def test_dynamic_shapes_by_name_of_a_single_tensor():
     model = fo.from_torch(nn.ReLU(), randn(2, 6), dynamic_shapes={"input": {1: "n"}})
     assert [isinstance(n, str) for n in model.inputs[0].shape] == [True, True]
-    with pytest.raises(ValueError, match="of which there is no example input"):
+    with pytest.raises(ValueError, match="but there is no such example input"):
         fo.from_torch(TwoInputs(), randn(2, 6), dynamic_shapes={"scale": {1: "n"}})
 
 

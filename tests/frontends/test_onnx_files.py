@@ -476,7 +476,7 @@ def test_weights_in_no_regular_file(make_file, tmp_path, monkeypatch):
     reader.start()
     reader.join(60)
     (error,) = found
-    assert isinstance(error, ValueError) and "tensor 'w' points to 'weights', which is no regular file" in str(error)
+    assert isinstance(error, ValueError) and "tensor 'w' points to 'weights', which is not a regular file" in str(error)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="the system has no such device")

@@ -344,7 +344,7 @@ def test_nodes_are_what_onnx_says_of_their_operators(node, told):
 def test_a_name_that_is_no_text():
     data = parse_model(f"{HEAD} g (float[2] x) => (float[2] y) {{ y = Softmax<axis = 0>(x) }}").SerializeToString()
     for name in b"axis", b"Softmax":
-        with pytest.raises(fo.DamagedFile, match="node 0 has a name that is no text"):
+        with pytest.raises(fo.DamagedFile, match="node 0 has a name that is not text"):
             fo.load_onnx(data.replace(name, b"\xff" + name[1:]))
 
 

@@ -149,7 +149,7 @@ ACROSS = {
     "mean": lambda y: y.mean(0),
     "largest": lambda y: y.relu().amax(0),
     "all": lambda y: y,
-    "one behind an end": lambda y: y[-1],
+    "one after an end": lambda y: y[-1],
     "softmax": lambda y: y.softmax(0).sum(),
 }
 

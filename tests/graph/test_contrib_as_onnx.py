@@ -74,7 +74,7 @@ def test_weights_of_bitsandbytes(kind, block):
             dict(mode="nearest"),
             "has bilinear",
         ),
-        ("ExpandDims", {"x": floats(2), "axis": np.array(0, np.int32)}, {}, {}, "axis that is no constant"),
+        ("ExpandDims", {"x": floats(2), "axis": np.array(0, np.int32)}, {}, {}, "axis that is not constant"),
         (
             "MatMulBnb4",
             {"x": floats(3, 64)},

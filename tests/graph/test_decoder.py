@@ -105,7 +105,7 @@ def test_nothing_is_copied():
     assert all(step.writes[0].shape[2] == 1 for step in written)
 
 
-def test_rows_behind_a_concat():
+def test_rows_after_a_concat():
     net = fo.load_onnx(parse_model(CONCAT))
     decoder, past = net.decoder(capacity=4), [np.zeros((2, 2, 0, 4), np.float32)] * 2
     for new in (3, 1, 1, 2, 1, 1):
@@ -178,7 +178,7 @@ def test_caches_in_memory_of_the_caller(batch, threads, monkeypatch):
     assert not lowered
     for name, a in decoder.caches.items():
         np.testing.assert_array_equal(memory.arrays[name][:, :, :30], a)
-        assert np.isnan(memory.arrays[name][:, :, 30:]).all(), "what is behind stays"
+        assert np.isnan(memory.arrays[name][:, :, 30:]).all(), "what is after stays"
     steps = max(net._session._lent._keeping._plans.values(), key=lambda found: found[0].used)[0].steps
     kinds = [step.kind for step in steps if any(t.buffer.slot in (3, 4) for t in step.writes)]
     assert kinds == (["append"] * 2 if batch > 1 else ["rotate", "copy"])

@@ -58,7 +58,7 @@ def test_nodes_between_kernels():
         ("(float[n, 6] x) => (int64[2] y) { y = Shape(x) }", []),  # known as soon as shapes are
         ("(double[n, 6] x) => (double[n, 6] y) { y = Softmax(x) }", ["Softmax"]),
         ("(float[n, m] x) => (float[n, m] y, int64[2, k] i) { y = Relu(x) i = NonZero(x) }", ["NonZero"]),
-        # behind a stage: what never has a kernel
+        # after a stage: what never has a kernel
         (
             "(float[n] x) => (float[k] y) { i = NonZero(x) t = Transpose(i) g = GatherND(x, t) y = Sin(g) }",
             ["NonZero", "Sin"],
@@ -167,6 +167,32 @@ def test_a_name_that_is_the_operator_is_not_doubled():
     assert "Relu_1  into  Add_0" in shown
 
 
+def by_node(told):
+    """The rows of fusions by node."""
+    _, section = str(told).split("The same fusions, by node\n")
+    rows = section.split("\n\n")[0].splitlines()[1:]
+    return [[cell.strip() for cell in row.split("<-")] for row in rows]
+
+
+def test_fusions_by_node():
+    """A row for each convolution, and one for an attention that took in a product into which its scale had gone."""
+    w = {name: np.ones((4, 4, 3, 3), np.float32) for name in ("v", "w")} | {"bn": np.ones(4, np.float32)}
+    text = """(float[n, 4, 9, 9] x) => (float[n, 4, 5, 5] y) {
+        h = Conv(x, v)  b = BatchNormalization(h, bn, bn, bn, bn)  r = Relu(b)  i = Conv(r, w)  y = Sigmoid(i) }"""
+    rows = by_node(network(text, w).explain())
+    assert rows == [["Conv_0", "BatchNormalization, relu"], ["Conv_3", "sigmoid"]]
+
+    text = """(float[n, 3, 8] q, float[n, 8, 3] k, float[n, 3, 8] v) => (float[n, 3, 8] y) {
+        s = Constant<value_float = 0.5>()  c = Mul(q, s)  t = MatMul(c, k)  p = Softmax<axis = -1>(t)
+        m = MatMul(p, v)  a = Relu(m)  y = Relu(a) }"""
+    rows = by_node(network(text).explain())
+    assert rows[0][1].split(", ")[:3] == ["Mul", "MatMul", "Softmax"] and rows[0][0].endswith("MatMul_4")
+
+
+def test_one_fusion_is_not_told_twice(convolution):
+    assert "by node" not in str(convolution.explain())
+
+
 def test_reports_are_saved_and_pickled(convolution, tmp_path):
     convolution.save(tmp_path / "net.fo")
     for other in fo.load(tmp_path / "net.fo"), pickle.loads(pickle.dumps(convolution)):
@@ -181,6 +207,10 @@ def test_reports_of_earlier_versions():
     told._report[:] = [Fusion("epilogue", ("a", "b"), "c", 0, 8), Refusal("bias", "d", "it is none")]
     shown = str(told.explain()).splitlines()
     assert "epilogue  a, b   into  c" in shown[2] and shown[-1] == "bias  d     it is none"
+    told._report.insert(1, Fusion("epilogue", ("c", "e"), "f", 0, 8))
+    assert by_node(told.explain()) == [["f", "a, b, c, e"]]
+    told._report.insert(2, Fusion("epilogue", ("f",), "c", 0, 8))  # a circle, by names that come twice
+    assert len(by_node(told.explain())) == 2
 
 
 def test_as_dict(convolution):

@@ -106,7 +106,7 @@ def test_attributes_of_another_kind():
 
 @pytest.mark.parametrize("n", [1.5, "3", None, np.float32(2), [2]], ids=repr)
 def test_what_is_no_size(n):
-    with pytest.raises(BadNode, match="is no size"):
+    with pytest.raises(BadNode, match="is not a size"):
         as_dim(n)
 
 

@@ -147,5 +147,5 @@ def test_types_that_numpy_lacks_are_named():
         [info],
         [helper.make_tensor_value_info("y", onnx.TensorProto.INT4, [3])],
     )
-    with pytest.raises(ValueError, match="which are no numbers of NumPy"):
+    with pytest.raises(ValueError, match="which are not numbers of NumPy"):
         fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))

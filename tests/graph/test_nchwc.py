@@ -101,5 +101,5 @@ def test_weights_that_are_in_no_blocks():
         fo.load_onnx(proto)
     del proto.graph.initializer[:]
     proto.graph.input.extend([helper.make_tensor_value_info("w", 1, [16, 3, 1, 1])])
-    with pytest.raises(ValueError, match="weights that are no constant"):
+    with pytest.raises(ValueError, match="weights that are not constant"):
         fo.load_onnx(proto)

@@ -84,7 +84,7 @@ def test_places_that_a_call_gives(tmp_path):
         {"x": X, "i": np.array(-1)},
         tmp_path=tmp_path,
     )
-    with pytest.raises(ValueError, match="no place 9 in a sequence of 2"):
+    with pytest.raises(ValueError, match="index 9 is outside a sequence of 2"):
         model(X, np.array(9))
 
 

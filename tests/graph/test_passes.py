@@ -40,7 +40,7 @@ ARITHMETIC = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.d
 @pytest.mark.parametrize("layer", ["Conv", "ConvTranspose", "Gemm", "MatMul"])
 @pytest.mark.parametrize("op", ARITHMETIC)
 @pytest.mark.parametrize("swapped", [False, True])
-def test_arithmetic_with_a_constant_behind_weights(layer, op, swapped):
+def test_arithmetic_with_a_constant_after_weights(layer, op, swapped):
     x, w, b, c = some(3, 2), some(2, 4), some(4), some(4)
     h = x @ w + (0 if layer == "MatMul" else b)
     expected = ARITHMETIC[op](*(c, h) if swapped else (h, c))

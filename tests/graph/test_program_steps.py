@@ -356,7 +356,7 @@ def test_resize_refuses_no_pixels():
         run("resize", empty(1, 1, 0, 3), empty(1, 1, 3, 3), *[("asymmetric", "floor", None)] * 2)
 
 
-def test_rows_behind_a_past(isa, threads, draw):
+def test_rows_after_a_past(isa, threads, draw):
     past, x, begins = draw(3, 2, 6, 5), draw(3, 2, 4, 5), np.array([0, 6, 2])
     y = np.full((3, 2, 11, 5), np.nan, np.float32)
     wanted = np.zeros_like(y)
@@ -662,7 +662,7 @@ def test_repeat(threads, draw):
 def test_errors(draw):
     p, arena, _ = network(draw, 1)
     for first, rounds in ((4, 2), (-1, 2), (0, 0)):
-        with pytest.raises(ValueError, match="no section of 4 steps"):
+        with pytest.raises(ValueError, match="not a section of 4 steps"):
             p.repeat(first, rounds)
     with pytest.raises(ValueError, match="uses 3 slots, but got 1"):
         p.run((empty(arena),))

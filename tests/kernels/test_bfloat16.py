@@ -167,7 +167,7 @@ def test_batch_norm_is_folded_before_weights_are_rounded(bf16_products, rng):
 
 
 def test_rounding(bf16_products):
-    """To nearest, halves to even; what is beyond the largest becomes infinite; NaN stays."""
+    """To nearest, ties to even; what is beyond the largest becomes infinite; NaN stays."""
     one = np.float32(1)
     step = np.float32(2**-7)
     x = np.float32(

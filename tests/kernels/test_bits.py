@@ -68,7 +68,7 @@ def test_threads_and_batch(isa, draw, restored, operation):
 
 
 def at_offset(a, floats):
-    """A copy that begins `floats` elements behind a multiple of 64 bytes."""
+    """A copy that begins `floats` elements after a multiple of 64 bytes."""
     memory = np.empty(a.size + 32, np.float32)
     start = -(memory.ctypes.data // 4) % 16 + floats
     copy = memory[start : start + a.size].reshape(a.shape)
@@ -83,7 +83,7 @@ def test_alignments(isa, draw, operation):
     for floats in range(16):
         moved = {k: at_offset(v, floats) for k, v in arrays.items()}
         out = given([at_offset(y, floats) for y in expected[: len(operation.results)]])
-        assert bits(call(operation, moved, out=out)) == bits(expected), f"{4 * floats} bytes behind a cache line"
+        assert bits(call(operation, moved, out=out)) == bits(expected), f"{4 * floats} bytes after a cache line"
 
 
 def test_strides(isa, draw, operation):

@@ -552,7 +552,7 @@ def narrowed(a):
 
 @pytest.mark.parametrize("name", ["avx512vnni", "neondot"])
 def test_bfloat16(name):
-    """Products of pairs that float32 holds, and narrow floats, rounded to nearest, halves to even."""
+    """Products of pairs that float32 holds, and narrow floats, rounded to nearest, ties to even."""
     run, rng = with_bfloat16(name), np.random.default_rng(1)
     a, b, c = (rng.integers(-9, 10, (30, n)).astype(np.float32) for n in (2 * run.lanes, 2 * run.lanes, run.lanes))
     y = run("v_dot_bf16", np.hstack([narrowed(a), narrowed(b), c]), wrote=run.lanes)

@@ -154,7 +154,7 @@ def test_results_of_the_notebook():
     assert not re.search(r"site-packages|ipykernel_\d+|\"/(home|root|tmp|usr|Users)\b", text)
 
 
-# The networks that are written by hand
+# The networks that are written layer by layer
 
 
 def example(name):

@@ -22,7 +22,7 @@ TIMES = {
     ("precision", "variant"): {"float32 unfused": 6e-3, "float32": 5e-3, "bfloat16": 2e-3},
 }
 NAMES = {
-    "operation": ["conv3x3_64x56", "conv3x3_256x14"],
+    "operation": ["conv3x3_64x56", "conv3x3_256x14", "attention_8x512x64"],
     "threads": ["conv3x3_64x56"],
     "peer": ["conv3x3_64x56", "author__net"],
     "eight_bits": ["weenet_8_bits"],
@@ -166,6 +166,8 @@ def test_tables(figures, tmp_path):
         "| linear 512 x 512 -> 512 | 6.00 | 5.00 | 2.00 | 1.20x | 1.50x | 2.50x |",
         "| ResNet-18 | 8.00 | 7.00 | 6.00 | 1.33x |",
         "| conv 3x3 256x14x14 | 2304 | 0.19 MB | 2.00 | 1.50 | 1.00 | 1.50 |",
+        "| one thread, ms | unfused | fused | gain |\n|---|--:|--:|--:|\n"
+        "| attention, 8 heads, 512 tokens | 2.00 | 1.00 | 2.00x |",
         "| one thread, ms an image | batch | unfused | batch norm folded | fused | gain "
         "| operations saved | traffic saved |",
         "| ResNet-18 | 1 | 8.00 | 7.00 | 6.00 | 1.33x | 6 M | 44 MB |",

@@ -82,7 +82,7 @@ def test_a_convolution_is_one_step(shape, oc, kernel, groups, attrs, residual, d
     model = fo.load_onnx(proto)
     same_bytes(model(*arrays), runtime(proto, *arrays, fused=False)[0])
     if residual and groups == oc:
-        assert "qconv2d" not in kinds(model, *arrays) and "not int8 behind a clip" in why_float(model)
+        assert "qconv2d" not in kinds(model, *arrays) and "not int8 after a clip" in why_float(model)
     else:
         assert kinds(model, *arrays) == ["qconv2d" if len(shape) < 5 else "QuantizedConv"]
 
@@ -96,7 +96,7 @@ def test_a_depthwise_layer_is_in_int8_where_it_makes_int8_by_a_clip(activation, 
     proto = net.model({"x": (np.uint8, (1, 24, 9, 8))}, net.quantize(y, 0.11), types=[np.uint8])
     model, x = fo.load_onnx(proto), some_bytes((1, 24, 9, 8), np.uint8)
     assert ("qconv2d" in kinds(model, x)) == fast
-    assert fast or "not int8 behind a clip" in why_float(model)
+    assert fast or "not int8 after a clip" in why_float(model)
     off = np.abs(model(x).astype(int) - runtime(proto, x, fused=False)[0])
     assert off.max() <= 1
 

@@ -200,7 +200,7 @@ def test_layers_in_8_bits_are_fused(make, cheap):
 
 
 def test_bytes_that_move_keep_their_scale(cheap):
-    """So that the pairs in front of a concatenation and the one behind it are one."""
+    """So that the pairs in front of a concatenation and the one after it are one."""
     model = fo.load_onnx(branches())
     source = model.quantize(samples_of(model))._source
     joined = next(n for n in source.nodes if n.op == "Concat")
@@ -315,8 +315,8 @@ def test_equalised_networks_compute_the_same(activation, depthwise):
     assert equalization.equalize(other, {"h": np.abs(h).max(axes)}) == ["h"]
     moved, z = in_float64(other, x)
     assert np.array_equal(y, z) and not np.array_equal(h, moved)
-    before, behind = (np.abs(a).max(axes)[np.abs(h).max(axes) > 0] for a in (h, moved))
-    assert np.ptp(np.log2(behind)) < 0.8 * np.ptp(np.log2(before))
+    before, after = (np.abs(a).max(axes)[np.abs(h).max(axes) > 0] for a in (h, moved))
+    assert np.ptp(np.log2(after)) < 0.8 * np.ptp(np.log2(before))
     assert np.array_equal(fo.Model(graph, [])(x), fo.Model(other, [])(x))
 
 
@@ -561,7 +561,7 @@ X = np.ones((2, 64), np.float32)
         ([X], dict(calibration=("percentile", 3)), ValueError, "above 50 and at most 100"),
         ([X], dict(calibration=("mse", 3)), ValueError, "must be 'minmax'"),
         ([X], dict(keep="first"), TypeError, "keep takes names"),
-        ([X], dict(keep=("none",)), ValueError, "no layer; the layers are first, second, third"),
+        ([X], dict(keep=("none",)), ValueError, "not a layer; the layers are first, second, third"),
         ([X], dict(snr="high"), ValueError, "must be decibels"),
         ([X], dict(layer_snr=float("nan")), ValueError, "must be decibels"),
     ],

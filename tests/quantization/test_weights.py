@@ -82,7 +82,7 @@ def test_arguments(rng):
     done = []
     assert net.quantize(weights="int4", progress=done.append).explain().quantized
     assert done[0] == 0.0 and done[-1] == 1.0 and sorted(done) == done
-    with pytest.raises(ValueError, match="keep names 'fc', which is no product"):
+    with pytest.raises(ValueError, match="keep names 'fc', which is not a product"):
         net.quantize(weights="int4", keep=("fc",))
     relu = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Relu(x) }'

@@ -303,7 +303,7 @@ def test_what_is_not_there_is_told(ours, caplog):
     interpreter.allocate_tensors()
     with pytest.raises(ValueError, match="call invoke"):
         interpreter.get_tensor(3)
-    with pytest.raises(ValueError, match="is no input"):
+    with pytest.raises(ValueError, match="is not an input"):
         interpreter.set_tensor(3, np.zeros((1, 2), F))
     with pytest.raises(ValueError, match="has 2 axes"):
         interpreter.resize_tensor_input(0, [3])

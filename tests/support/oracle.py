@@ -80,7 +80,7 @@ def exact(x):
 
 
 def bf16(x):
-    """x rounded to eight bits of mantissa, halves to even."""
+    """x rounded to eight bits of mantissa, ties to even."""
     mantissa, exponent = np.frexp(np.asarray(x, np.float64))
     with np.errstate(over="ignore"):
         return np.ldexp(np.rint(np.ldexp(mantissa, 8)), exponent - 8).astype(np.float32)

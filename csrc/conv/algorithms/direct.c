@@ -220,8 +220,8 @@ static void setup(fo_direct *d, const fo_conv2d *plan, const fo_layout *l, const
     }
     d->weights_lhs = better_as_columns(d, pixelwise);
     const bool below = (z->oh - 1) * s->sh + (s->kh - 1) * s->dh >= z->ih;
-    const bool behind = (z->ow - 1) * s->sw + (s->kw - 1) * s->dw >= z->iw;
-    set_source(d, pixelwise, z->top || z->left || below || behind);
+    const bool after = (z->ow - 1) * s->sw + (s->kw - 1) * s->dw >= z->iw;
+    set_source(d, pixelwise, z->top || z->left || below || after);
     set_pieces(d);
     d->large = fo_is_large(z->n * z->oh * z->ow * s->oc, s->act.kind);
 }

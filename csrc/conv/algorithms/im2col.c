@@ -42,7 +42,7 @@ typedef struct {
 
 /* ---- what reads the image ---------------------------------------------------------------------------------------- */
 
-/* Outputs that read the image, `in` pixels after so many zeros, with the tap that stands `at` pixels behind the
+/* Outputs that read the image, `in` pixels after so many zeros, with the tap that stands `at` pixels after the
  * first. */
 static span outputs_of(ptrdiff_t out, ptrdiff_t in, ptrdiff_t zeros, ptrdiff_t stride, ptrdiff_t at) {
     const ptrdiff_t first = clamp_(div_up(zeros - at, stride), 0, out);
@@ -169,7 +169,7 @@ static void find_patches(const im2col *p, const chunk *c, tap *taps, float *to, 
     ptrdiff_t rows = 0, begin[MAX_TAPS]; /* of a phase: where its row 0 is, or would be, in P */
     span inside[MAX_TAPS];               /* and which of its rows are in the image */
     for (ptrdiff_t i = 0; i < s->kh; i++) {
-        const ptrdiff_t f = phase_of(plan, i), behind = (i - f) * s->dh / s->sh;
+        const ptrdiff_t f = phase_of(plan, i), after = (i - f) * s->dh / s->sh;
         const ptrdiff_t at = c->h * s->sh + i * s->dh - p->z.top;
         if (f == i) {
             inside[i] = outputs_of(phase_rows(plan, c->rows, i), p->z.ih, -at, s->sh, 0);
@@ -178,8 +178,8 @@ static void find_patches(const im2col *p, const chunk *c, tap *taps, float *to, 
                 for (ptrdiff_t n = 0; n < c->images && to; n++)
                     copy_row(p, c, c->n + n, at + t * s->sh, to + (rows * c->images + n) * row, room);
         }
-        const ptrdiff_t first = clamp_(inside[f].first - behind, 0, c->rows);
-        taps[i] = (tap){first, clamp_(inside[f].end - behind, first, c->rows), begin[f] + first + behind};
+        const ptrdiff_t first = clamp_(inside[f].first - after, 0, c->rows);
+        taps[i] = (tap){first, clamp_(inside[f].end - after, first, c->rows), begin[f] + first + after};
     }
 }
 

@@ -28,7 +28,7 @@ class Archive:
         for _ in range(count):
             at = self._enter(at)
         if sum(size for _, size, _, _ in self._members.values()) > len(data):
-            raise ValueError("its arrays lie in each other")  # a small file could hold any number of large ones
+            raise ValueError("its arrays overlap")  # a small file could hold any number of large ones
 
     def _enter(self, at):
         """Notes a row of the directory; returns where the next one is."""

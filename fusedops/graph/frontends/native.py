@@ -195,10 +195,10 @@ def _is_of_library(error):
 
 
 def _network(what, archive):
-    """What an archive holds, as Model takes it."""
+    """Decodes an archive into what Model takes."""
     text = archive["header"]
     if text.dtype != np.uint8 or text.ndim != 1:
-        raise ValueError("its header is no text")
+        raise ValueError("its header is not text")
     header = json.loads(bytes(text), object_hook=_Table)
     if not isinstance(header, _Table) or header.get("format") != FORMAT:
         raise ValueError("it has another format")
@@ -213,7 +213,7 @@ def _network(what, archive):
     graph, report = _graph(header, arrays), _report(header)
     graph.metadata = _metadata(header)
     if any(v.dtype is None for v in graph.inputs):
-        raise ValueError("an input has no type of elements")
+        raise ValueError("an input has no element type")
     options = BuildOptions(precision=_precision(header), seed=_seed(header))
     if "source" in header:
         return graph, report, *_source(header, graph, arrays, options)
@@ -239,7 +239,7 @@ class _OtherVersion(ValueError):
 
 
 def _foreign(data):
-    """What an archive of another library or of NumPy is, with what to do; "" of others. Its end has the names."""
+    """Names an archive of another library or of NumPy, with what to do; "" for others. Its end has the names."""
     try:
         names = zipfile.ZipFile(io.BytesIO(bytes(data[-MAX_NAMES:]))).namelist()
     except (OSError, ValueError, zipfile.BadZipFile):
@@ -354,7 +354,7 @@ def _node(n, arrays):
 def _graph(header, arrays):
     constants = {name: _decoded(a, arrays) for name, a in header.of(_Table, "constants").items()}
     if not all(isinstance(a, np.ndarray) for a in constants.values()):
-        raise ValueError("a constant is no array")
+        raise ValueError("a constant is not an array")
     inputs, outputs = ([_value(v) for v in _tables(header[k])] for k in ("inputs", "outputs"))
     nodes, known = [], {"", *constants, *(v.name for v in inputs)}
     for node in (_node(n, arrays) for n in _tables(header["nodes"])):
@@ -364,7 +364,7 @@ def _graph(header, arrays):
         nodes.append(node)
     results = _texts(header["results"])
     if "" in results or not known.issuperset(results) or len(results) != len(outputs):
-        raise ValueError("nothing makes its outputs")
+        raise ValueError("no node computes its outputs")
     captures = header.get("captures", 0)
     if type(captures) is not int or not 0 <= captures <= len(inputs):
         raise ValueError(f"a graph of {len(inputs)} inputs takes {captures} from outside")
@@ -381,7 +381,7 @@ def _graph(header, arrays):
 
 
 def _states(header, arrays, inputs, results):
-    """What the last inputs hold at first that a network keeps."""
+    """Returns the initial values of the last inputs, which a network keeps."""
     states = [_decoded(a, arrays) for a in _list(header.get("states", []))]
     kept = inputs[len(inputs) - len(states) :]
     if len(states) > min(len(inputs), len(results)) or any(

@@ -24,7 +24,7 @@ class _Draws:
 
 
 class _Fixed:
-    """The same numbers for each node and call: what two programs can be compared by, whatever their order."""
+    """Draws equal numbers for each node and call, so that two programs can be compared whatever their order."""
 
     def of(self, node, seed):
         return np.random.default_rng(0)
@@ -62,7 +62,7 @@ def fixed():
 
 
 def generator(node, seed=None):
-    """What a node draws from: of the network, or of its own sequence where it has a seed (an int of 0 or more)."""
+    """Returns the generator of a node: the network's, or one of its own if it has a seed (an int of 0 or more)."""
     return (_DRAWS.get() or _Draws(_any_seed(), 0)).of(node, seed)
 
 

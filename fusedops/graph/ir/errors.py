@@ -2,7 +2,7 @@
 
 
 class DamagedFile(ValueError):
-    """A file is no network, or a damaged one.
+    """A file is not a network, or it is damaged.
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
 """What was fused, what was not and why, and what it saves, as tables."""
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._internal.lazy import LazyModule
@@ -240,6 +241,31 @@ class Explanation(NamedTuple):
             **quantized,
         }
 
+    def _by_node(self):
+        """A table of the nodes that others were fused into: its name, and their operators in the order of the fusions.
+        Where a node was fused into a second one, and that into a third, the third has both. One fusion alone needs
+        no second table."""
+        if len(self.fusions) < 2:
+            return []
+        into = {name: f.into for f in self.fusions for name in f.nodes if name != f.into}
+        groups: dict[str, Counter[str]] = {}
+        operators = {f.into: f.into_operator for f in self.fusions}
+        for f in self.fusions:
+            last, passed = f.into, {f.into}
+            while last in into and into[last] not in passed:
+                last = into[last]
+                passed.add(last)
+            groups.setdefault(last, Counter()).update(f.operators or f.nodes)
+        rows = [
+            (
+                _beside(operators[name], name),
+                "<-",
+                ", ".join(operator if n == 1 else f"{operator} x {n}" for operator, n in group.items()),
+            )
+            for name, group in groups.items()
+        ]
+        return ["", "The same fusions, by node", *table(("node", "", "operators"), rows)]
+
     def __str__(self):
         rows = [
             (
@@ -256,6 +282,7 @@ class Explanation(NamedTuple):
         saved = f"{quantity(self.operations)} operations and {quantity(self.bytes, 'B')} of memory traffic"
         head = f"{made} {saved} a call"
         lines = [head, *(table(("pass", "nodes", "", "", "operations", "traffic"), rows) if rows else [])]
+        lines += self._by_node()
         alone = {a.node for a in self.activations}
         refusals = [(r.kind, _beside(r.operator, r.node), r.reason) for r in self.refusals if r.node not in alone]
         if refusals:
@@ -285,7 +312,7 @@ def _counted(rows, what):
 
 
 def operator_of(node: Node) -> str:
-    """What a node computes, as users know it: an activation by its name."""
+    """Returns a node's operator as users know it: an activation by its name."""
     kind = node.activation if node.op == "Activation" else node.op
     return str(kind[0] if isinstance(kind, tuple) else kind)
 

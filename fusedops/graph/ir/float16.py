@@ -49,7 +49,7 @@ def upcast(graph):
 
 
 def _upcast_inside(graph):
-    """The same of a graph and those inside its nodes, whose inputs and outputs are widened too."""
+    """Widens a graph and those inside its nodes, with their inputs and outputs."""
     shown = _keep_roundings(graph)
     graph.constants |= {
         v: a.astype(np.float32) if v in shown else _upcast_constant(a)

@@ -85,7 +85,7 @@ class TensorInfo(NamedTuple):
 
 
 def constant(a, dtype=np.dtype(np.int64)):
-    """What is known of a value with this data; `dtype` is that of objects, which are SymInts of a plan."""
+    """Returns what is known of a value with this data; `dtype` is that of objects, which are SymInts of a plan."""
     return TensorInfo(a.shape, dtype if a.dtype == object else a.dtype, a)
 
 
@@ -119,7 +119,7 @@ class Value:
         return self.stored or self.dtype.name
 
     def open_name(self, axis):
-        """What a dimension is called that the file does not name."""
+        """Names a dimension that the file does not name."""
         return f"{self.name}.{axis}"
 
     def as_in_file(self, optional=False):

@@ -48,7 +48,7 @@ class ShapeEnv:
         return SymInt(self, self.note(kind, self.number(a), self.number(b), value))
 
     def quotient(self, product, factor):
-        """What a product was made of but for this factor, which must not be 0; None where it is none of its factors."""
+        """Divides a product by this factor, which must not be 0; None if it is not one of its factors."""
         kind, *factors = self.formulas[product.number]
         number = self.number(factor)
         if kind != _core.MULTIPLY or number not in factors or not value(factor):
@@ -216,7 +216,7 @@ def as_dim(n):
     try:
         return index(n)
     except TypeError:
-        raise BadNode(f"{n!r} is no size") from None
+        raise BadNode(f"{n!r} is not a size") from None
 
 
 def scaled(n, factor):
@@ -293,8 +293,8 @@ def deferred(function, *arguments):
 
 
 class Deferred:
-    """What a function makes of sizes when they are given. Whoever looks at it before gets it for the sizes of the
-    environment, which must stay then."""
+    """The result of a function of sizes, computed when they are given. If it is read before, it is that for the sizes
+    of the environment, which then must not change."""
 
     def __init__(self, function, arguments, shape=None, dtype=None):
         self.function, self.arguments, self._shape, self._dtype = function, arguments, shape, dtype

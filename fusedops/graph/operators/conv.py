@@ -145,8 +145,8 @@ def _comes_in_planes(p: LoweringContext, value):
 
 
 def _stays_in_planes(p: LoweringContext, node):
-    """Whether the result of an image in planes is one of the network that nothing reads, or all that reads it is a 1x1
-    convolution that makes one, of which the same is asked, once: to turn a small network's image to channels last and
+    """Whether the result may stay in planes: it is an output of the network that nothing reads, or its one reader is a
+    1x1 convolution whose result is an output and may stay so. Converting a small network's image to channels last and
     back would take longer than its layers."""
     readers = p.graph.consumers().get(node.output, [])
     if node.residual or not readers or node.output in p.targets:

@@ -254,7 +254,7 @@ def _lower_mod(p: LoweringContext, node):
     return True
 
 
-_BOOLS = "its results are no floats"
+_BOOLS = "its results are not floats"
 _SWAPPED = slice(None, None, -1)
 _RARE = "no kernel: networks spend no time in it"
 

@@ -31,7 +31,7 @@ def _gather_elements(node, x, i):
 
 
 def _gather_nd(node, x, i):
-    """Elements, or parts of x, whose leading indices are rows of i, behind ``batch_dims`` axes that both have."""
+    """Elements, or parts of x, whose leading indices are rows of i, after ``batch_dims`` axes that both have."""
     batch = node.attrs.get("batch_dims", 0)
     own = (a.reshape(*a.shape, *[1] * (i.ndim - 1 - batch)) for a in np.indices(i.shape[:batch], sparse=True))
     return x[(*own, *np.moveaxis(i, -1, 0))]
@@ -99,7 +99,7 @@ def _are_inside(indices, size):
 
 def _one_hot(node, indices, depth, values):
     """values[1] where the index along the new axis is that of the element, else values[0]; negative ones count from
-    behind."""
+    the end."""
     depth, axis = int(depth.reshape(-1)[0]), node.attrs.get("axis", -1)
     i = np.where(indices < 0, indices + depth, indices)
     rows = np.arange(depth).reshape(-1, *[1] * (indices.ndim - axis % (indices.ndim + 1)))
@@ -233,7 +233,7 @@ def _gather_shape(node, x, i):
 def _gather_nd_shape(node, x, i):
     batch, depth = node.attrs.get("batch_dims", 0), i.shape[-1]
     if batch + depth > len(x.shape) or batch >= len(i.shape) or x.shape[:batch] != i.shape[:batch]:
-        raise ValueError(f"indices of {depth} behind {batch} axes do not fit")
+        raise ValueError(f"indices of {depth} after {batch} axes do not fit")
     return (*i.shape[:-1], *x.shape[batch + depth :])
 
 
@@ -318,7 +318,7 @@ def _lower_gather_nd(p: LoweringContext, node):
 
 
 def _flat_places(p: LoweringContext, node, shape, i, batch):
-    """The numbers of the parts that rows of indices name, behind the axes of a batch, among all: tables give each index
+    """The numbers of the parts that rows of indices name, after the axes of a batch, among all: tables give each index
     its distance, and refuse what is outside."""
     steps, wide, whole = row_major(shape), np.dtype(np.int64), i.shape[:-1]
     total = None
@@ -358,11 +358,11 @@ def _lower_one_hot(p: LoweringContext, node):
         return False
     one = (*i.shape[:axis], 1, *i.shape[axis:])
     size, zero = (p.constant(deferred(np.array, n, i.dtype), (), i.dtype) for n in (depth, 0))
-    behind, front = p.new(i.shape, dtype=i.dtype), p.new(i.shape, dtype=i.dtype)
+    wrapped, front = p.new(i.shape, dtype=i.dtype), p.new(i.shape, dtype=i.dtype)
     negative, same = p.new(i.shape, dtype=np.dtype(np.bool_)), p.new(y.shape, dtype=np.dtype(np.bool_))
-    p.map(node, "add", behind, i, size)
+    p.map(node, "add", wrapped, i, size)
     p.map(node, "less", negative, i, zero)
-    p.map(node, "where", front, negative, behind, i)
+    p.map(node, "where", front, negative, wrapped, i)
     rows = p.constant(deferred(_counted, depth, i.dtype), (depth,), i.dtype)
     rows = p.reshape(node, rows, (depth, *[1] * (len(y.shape) - 1 - axis)))
     p.map(node, "equal", same, p.reshape(node, front, one), rows)

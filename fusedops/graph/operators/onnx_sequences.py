@@ -17,7 +17,7 @@ def _place(sequence, at, most):
     """An index into a sequence, from the end where it is negative."""
     i = int(np.reshape(at, ()))
     if not -len(sequence) <= i <= most:
-        raise ValueError(f"there is no place {i} in a sequence of {len(sequence)}")
+        raise ValueError(f"index {i} is outside a sequence of {len(sequence)}")
     return i + len(sequence) * (i < 0)
 
 

@@ -21,7 +21,7 @@ def _pad_amounts(ndim, pads, axes=None):
 
 
 def _added_and_cut(amounts):
-    """(the elements that padding adds, those that it cuts off) before and behind each axis; negative amounts crop."""
+    """(the elements that padding adds, those that it cuts off) before and after each axis; negative amounts crop."""
     added, cut = [], []
     for pair in amounts:
         both = [(n, 0) if n >= 0 else (0, -n) for n in pair]
@@ -49,12 +49,12 @@ def _pad_shape(node, x, pads, value=None, axes=None):
     return tuple(s + b + e for s, (b, e) in zip(x.shape, amounts, strict=True))
 
 
-def _padded_positions(size, before, behind, mode):
+def _padded_positions(size, before, after, mode):
     """The positions along an axis that a padded axis repeats."""
-    return np.pad(np.arange(size), (before, behind), mode=mode)
+    return np.pad(np.arange(size), (before, after), mode=mode)
 
 
-# Of an axis of n positions behind b padded ones: the first of those that e positions before or behind it repeat.
+# Of an axis of n positions after b padded ones: the first of those that e positions before or after it repeat.
 _BORDERS = {
     "reflect": (lambda n, b, e: b + 1, lambda n, b, e: b + n - 1 - e),
     "edge": (lambda n, b, e: b, lambda n, b, e: b + n - 1),
@@ -74,14 +74,14 @@ def _pad_by_copies(p: LoweringContext, node, x, amounts, mode, value):
             offset=done.offset - b * y.strides[axis] * y.dtype.itemsize,
             shape=(*done.shape[:axis], b + n + e, *done.shape[axis + 1 :]),
         )
-        for behind, (start, count) in enumerate(((0, b), (b + n, e))):
+        for after, (start, count) in enumerate(((0, b), (b + n, e))):
             border = along(done, axis, start, count)
             if count and mode == "constant" and isinstance(value, float):
                 p.add("fill", node, y=border, value=value, size=x.dtype.itemsize)
             elif count and mode == "constant":
                 p.copy(node, broadcast(value, border.shape), border)
             elif count:
-                source = along(done, axis, _BORDERS[mode][behind](n, b, count), 1 if mode == "edge" else count)
+                source = along(done, axis, _BORDERS[mode][after](n, b, count), 1 if mode == "edge" else count)
                 order = -1 if mode == "reflect" else 1
                 source = part(source, [slice(None, None, order if a == axis else 1) for a in range(len(x.shape))])
                 p.copy(node, broadcast(source, border.shape), border)

@@ -43,7 +43,7 @@ def _numbers(scales):
     if scales is None:
         raise BadNode("it has neither sizes nor scales")
     if scales.ndim != 1:
-        raise BadNode(f"its scales are {scales.tolist()}, which is no list of numbers")
+        raise BadNode(f"its scales are {scales.tolist()}, which is not a list of numbers")
     return scales.tolist()
 
 
@@ -214,9 +214,9 @@ def _lower_products(p: LoweringContext, node, axes):
             rows = math.prod(x.shape[:-1])
             a, b, result = p.reshape(node, x, (rows, size)), transposed(w), p.reshape(node, y, (rows, out))
         else:
-            before, behind = shape[:axis], math.prod(shape[axis + 1 :])
+            before, after = shape[:axis], math.prod(shape[axis + 1 :])
             a = broadcast(w, (*before, *w.shape))
-            b, result = (p.reshape(node, t, (*before, t.shape[axis], behind)) for t in (x, y))
+            b, result = (p.reshape(node, t, (*before, t.shape[axis], after)) for t in (x, y))
         p.add("matmul", node, a=a, b=b, y=result, scale=1.0, activation=p.activation(node))
         x = y
     return bool(axes)

@@ -180,7 +180,7 @@ def mean_of(x, axes, keepdims=False):
 def axes_of(axes, ndim):
     """Axes, of which negative ones count from the end, as numbers from 0; None is all of them."""
     if getattr(axes, "ndim", 1) != 1:
-        raise BadNode(f"its axes are {axes.tolist()}, which is no list")
+        raise BadNode(f"its axes are {axes.tolist()}, which is not a list")
     axes = range(ndim) if axes is None else [int(a) for a in axes]
     found = tuple(a + ndim * (a < 0) for a in axes)
     if len(set(found)) < len(found) or not all(0 <= a < ndim for a in found):

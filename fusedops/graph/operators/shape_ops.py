@@ -40,7 +40,7 @@ def _reshaped(node, shape, wanted):
             raise ValueError(f"{wanted} keeps sizes of more axes than {len(shape)}")
         wanted = [shape[i] if w == 0 else w for i, w in enumerate(wanted)]
     if min(wanted, default=0) < -1 or wanted.count(-1) > 1:
-        raise ValueError(f"{wanted} is no shape")
+        raise ValueError(f"{wanted} is not a shape")
     if -1 in wanted:
         rest = math.prod(w for w in wanted if w != -1)
         wanted[wanted.index(-1)] = math.prod(shape) // rest if rest else 0
@@ -169,7 +169,7 @@ def _split_shape(node, x, sizes=None):
 def _transpose_shape(node, x):
     perm = node.attrs.get("perm") or range(len(x.shape))[::-1]
     if sorted(perm) != list(range(len(x.shape))):
-        raise ValueError(f"{list(perm)} is no order of {len(x.shape)} axes")
+        raise ValueError(f"{list(perm)} is not an order of {len(x.shape)} axes")
     return tuple(x.shape[a] for a in perm)
 
 

@@ -5,7 +5,7 @@ from .schema import Absent
 _STRINGS = "strings: turn text into numbers before the network"
 _OPTIONAL = "optional values: give the network a tensor, or export it without"
 RECORDS = {
-    "ai.onnx.ml.*": Absent("models that are no networks, such as support vectors: compute them before or after"),
+    "ai.onnx.ml.*": Absent("models that are not networks, such as support vectors: compute them before or after"),
     "ai.onnx.preview.training.*": Absent("training: export the network for inference"),
     "ImageDecoder": Absent("image decoding: decode before the network"),
     "Optional": Absent(_OPTIONAL),

@@ -32,7 +32,7 @@ def run(context):
 
 @functools.cache
 def _activations():
-    """What each of the activations makes of the points."""
+    """Computes each of the activations at the points."""
     return np.stack([activate(_POINTS, name) for name in activations.PLAIN])
 
 
@@ -82,8 +82,8 @@ def _cone(root, producers, parts):
 
 
 def _described(node):
-    """What a node computes, where it is a function of numbers, which an activation with a slope for each channel is
-    not; else None."""
+    """Returns the function that a node computes of single numbers, else None. An activation with a slope for each
+    channel is none."""
     part = (
         OPERATORS[node.op].traits.elementwise
         and not node.residual
@@ -128,8 +128,8 @@ def _same(y, known):
 
 
 def _form(graph, nodes, x, parts):
-    """What an expression computes, whatever its values are called: for each node its operator, and for each input its
-    number or the place of what makes it."""
+    """Returns the form of an expression, whatever its values are called: for each node its operator, and for each input
+    its number or the place of the node that makes it."""
     places, form = {x: -1}, []
     for i, node in enumerate(nodes):
         inputs = [

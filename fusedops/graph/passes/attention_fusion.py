@@ -73,8 +73,8 @@ def _follows_product(context, softmax):
         if inside is None or inside.op == "MatMul":
             break
         values = inside.inputs[1:] if inside.op == "Where" else inside.inputs
-        behind = [context.producers.get(v) for v in values if v not in context.graph.constants]
-        inside = next((b for b in behind if b is not None and b.op in _BETWEEN), None)
+        producers = [context.producers.get(v) for v in values if v not in context.graph.constants]
+        inside = next((b for b in producers if b is not None and b.op in _BETWEEN), None)
     return inside is not None and inside.op == "MatMul"
 
 
@@ -148,7 +148,7 @@ def _scores(context, softmax):
         if node.op in ("Mul", "Div"):
             value, factor = bn_folding.factor(context, node, 1.0)
             if factor is None:
-                raise _Refused(f"{node.op} {node.name} before it is no scale by one number")
+                raise _Refused(f"{node.op} {node.name} before it is not a scale by one number")
             scale *= factor
         elif capped:
             value, cap = node.inputs[0], scale

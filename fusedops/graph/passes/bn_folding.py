@@ -42,25 +42,25 @@ def _run(context, allowed):
 
 
 def _row(context, node, allowed, last):
-    """The nodes behind `node` that scale and shift its channels, each the only reader of the one before, and what they
+    """The nodes after `node` that scale and shift its channels, each the only reader of the one before, and what they
     do together."""
     consumers, row, total, value = context.consumers, [], None, node.output
     while (
         value not in context.graph.results and len(consumers.get(value, ())) == 1 and consumers[value][0].op in allowed
     ):
-        behind = consumers[value][0]
-        step = _scale_and_shift(context, behind, value, last)
+        after = consumers[value][0]
+        step = _scale_and_shift(context, after, value, last)
         if step is None:
             break
         scale, shift = step
         total = (scale, shift) if total is None else (total[0] * scale, total[1] * scale + shift)
-        row.append(behind)
-        value = behind.output
+        row.append(after)
+        value = after.output
     return row, total
 
 
 def _fold(context, node, allowed):
-    """Lets a layer do what the nodes behind it do to its channels: scales go into its weights, shifts into its bias."""
+    """Lets a layer do what the nodes after it do to its channels: scales go into its weights, shifts into its bias."""
     at = OPERATORS[node.op].kernel.scale_input
     w, b = context.graph.constant(node, at or 1), context.graph.constant(node, 2)
     if not _takes_channels(node, w, b, at):
@@ -85,7 +85,7 @@ def _fold(context, node, allowed):
 
 
 def _takes_channels(node, w, b, at):
-    """Whether what comes behind a layer's sums may go into its weights `w` and its bias `b`."""
+    """Whether what comes after a layer's sums may go into its weights `w` and its bias `b`."""
     if node.activation is not None or node.residual or node.input(2) and b is None:
         return False
     return w is not None and not (at and w.dtype != np.float32)
@@ -105,7 +105,7 @@ def _scaled(node, w, scale):
 
 
 def _fold_into_product(context, node):
-    """Single factors of both operands and behind: attention's 1 / sqrt(d) stands in any of these places."""
+    """Single factors of both operands and after: attention's 1 / sqrt(d) stands in any of these places."""
     graph, alpha = context.graph, 1.0
     for i, value in enumerate(node.inputs):
         scaling = context.producers.get(value)
@@ -118,13 +118,13 @@ def _fold_into_product(context, node):
             context.remove(scaling)
             context.fused([scaling], node, passes=2, per_element=1, value=value)
     while node.output not in graph.results and len(readers := context.consumers.get(node.output, ())) == 1:
-        behind = readers[0]
-        _, found = factor(context, behind, alpha)
+        after = readers[0]
+        _, found = factor(context, after, alpha)
         if found is None:
             break
         alpha = found
-        context.merge([behind], node)
-        context.fused([behind], node, passes=2, per_element=1)
+        context.merge([after], node)
+        context.fused([after], node, passes=2, per_element=1)
     if alpha != 1:
         node.attrs["alpha"] = alpha
 
@@ -147,8 +147,8 @@ def _scaled_transposed(w, scale, groups):
 
 
 def _scale_and_shift(context, node, value, last):
-    """What a node does to the channels of `value` as (scale, shift), or None; `last`: its channels are the last axis,
-    else axis 1."""
+    """Returns the (scale, shift) that a node applies to the channels of `value`, or None; `last`: its channels are the
+    last axis, else axis 1."""
     graph, shape = context.graph, context.shape(value)
     if node.activation is not None or node.residual or shape is None:
         return None
@@ -223,7 +223,7 @@ def _why_not(context, node):
 
 
 def _join(context, node, allowed):
-    """A batch norm that stays takes in the scales and shifts behind it."""
+    """A batch norm that stays takes in the scales and shifts after it."""
     if _unfoldable(context.graph, node) or context.shape(node.output) is None:
         return
     row, total = _row(context, node, allowed, False)

@@ -12,7 +12,7 @@ def run(context):
 
 
 def dequantized(context):
-    """What is left of quantized constants, and what is computed from them."""
+    """Computes the quantized constants that are left, and what depends on them."""
     _fold(context, context.nodes())
 
 

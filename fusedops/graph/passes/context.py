@@ -42,9 +42,9 @@ class Context:
             nodes = sorted(self.order, key=self.order.__getitem__, reverse=reverse)
         return (node for node in nodes if node in self.order)
 
-    def add(self, node, behind):
-        """Puts a new node behind another one."""
-        self.order[node], self.moved = self.order[behind], True  # sorting keeps the order in which they came
+    def add(self, node, after):
+        """Puts a new node after another one."""
+        self.order[node], self.moved = self.order[after], True  # sorting keeps the order in which they came
         self.produce(node, node.outputs)
         for v in node.reads():
             self._read(node, v)

@@ -126,26 +126,26 @@ class _Apart:
             self._joined_shape(shape, made, node)
         return made
 
-    def _joined_shape(self, shape, split, behind):
+    def _joined_shape(self, shape, split, after):
         """Lets a node make the shape of three axes of what has four now."""
-        both = [self._part(split, behind, i, i + 1) for i in range(2)]
+        both = [self._part(split, after, i, i + 1) for i in range(2)]
         joined = self.context.fresh(f"{split}.joined")
-        self.context.add(Node("Mul", joined, both, [joined]), behind)
-        parts = [joined, self._part(split, behind, 2, 4)]
+        self.context.add(Node("Mul", joined, both, [joined]), after)
+        parts = [joined, self._part(split, after, 2, 4)]
         self.context.remove(shape)
-        self.context.add(Node("Concat", shape.name, parts, shape.outputs, {"axis": 0}), behind)
+        self.context.add(Node("Concat", shape.name, parts, shape.outputs, {"axis": 0}), after)
 
-    def _part(self, value, behind, start, end):
+    def _part(self, value, after, start, end):
         """A part of the shape of a value."""
         name = self.context.fresh(f"{value}.shape")
-        self.context.add(Node("Shape", name, [value], [name], {"start": start, "end": end}), behind)
+        self.context.add(Node("Shape", name, [value], [name], {"start": start, "end": end}), after)
         return name
 
-    def _added(self, node, behind, value):
+    def _added(self, node, after, value):
         """The result of a new node: `value` with four axes."""
         context, known = self.context, self.context.known[value]
         node.outputs = [context.fresh(f"{value}.split")]
-        context.add(node, behind)
+        context.add(node, after)
         context.known[node.output] = known._replace(shape=(*self.four[:2], *known.shape[1:]), data=None)
         return node.output
 

@@ -44,7 +44,7 @@ def _why_not(context, node):
 def _why_no_kernel(context, node, q, scales, zeros, bias, order):
     """Why no kernel takes weights of these constants, or ""."""
     if not floats(scales, bias) or bias is not None and bias.shape != (node.attrs["N"],):
-        return f"its scales have type {scales.dtype}, or its bias is no vector of float32"
+        return f"its scales have type {scales.dtype}, or its bias is not a vector of float32"
     if q.dtype != np.uint8 or zeros is not None and zeros.dtype != np.uint8:
         return "its weights or zero points are not packed in bytes"
     bits, block = node.attrs["bits"], node.attrs["block_size"]

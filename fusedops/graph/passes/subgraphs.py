@@ -84,7 +84,7 @@ def run(context):
 
 
 def _take_unchanged(context, node):
-    """What a loop hands on as it is from round to round is no variable of it: weights are packed once."""
+    """Makes constants of values that a loop hands on unchanged from round to round: weights are packed once."""
     numbers = unchanged(node)
     if numbers:
         for result, value in take_unchanged(node, numbers).items():

@@ -158,9 +158,8 @@ class _Part:
 
 class SymbolicPlan:
     """The steps of a graph for input shapes, a dict from name to tuple, that SymInts may be in. `values` has the data
-    of the inputs that decide on shapes inside. `threads` decides with how many images of a batch at once a step should
-    run, not on results. `bfloat16` lets steps multiply in it. `caches` are kept in memory with room for more: (caches,
-    capacity).
+    of the inputs that decide on shapes inside. `threads` affects batch tiling alone, never results. `bfloat16` lets
+    steps multiply in it. `caches` are kept in memory with room for more: (caches, capacity).
 
     Attributes
     ----------
@@ -323,7 +322,7 @@ class Plan:
 
     @property
     def report(self):
-        """What was fused at these sizes and what was not: list of Fusion and Refusal."""
+        """The fusions and refusals at these sizes: list of Fusion and Refusal."""
         return [*self.template.report, *mbconv.report(self.template.blocks, self._outcomes, self._values)]
 
     @property

@@ -16,8 +16,9 @@ from ..steps.step import Step
 
 PRODUCTS = {"conv2d": "qconv2d", "linear": "qlinear"}  # kinds of steps, and those that have types
 _FLOAT32 = np.dtype(np.float32)
-# The most of its layers' time in float32, which a block is taken to need, that layers in bfloat16 are worth: of ten
-# networks blocks above took 0.74 to 1.33 of their layers' time in bfloat16, those below 1.13 to 1.77 (Zen 4).
+# A block is assumed to take its layers' float32 time. It gives way to layers in bfloat16 that take at most this share
+# of that: in ten networks blocks above it took 0.74 to 1.33 of their layers' bfloat16 time, those below 1.13 to 1.77
+# (Zen 4).
 BLOCK_SHARE = 0.9
 # Elements that take as long to round as one whose channels are not last takes to be moved: 0.1 to 0.4 ns of twelve 1x1
 # convolutions (Zen 4).
@@ -78,7 +79,7 @@ def layer_by_layer(builder, steps, blocks):
 
 
 def _of_block(*calls):
-    """What a block must be slower than for its layers to be taken, and what they are predicted to take."""
+    """Returns the time that layers must beat for their block to give way, and their predicted time."""
     times = [of_layer(layer, x, y, where, moved, rounds=True) for layer, x, y, where, moved in calls]
     return BLOCK_SHARE * sum(ns for ns, _ in times), sum(map(min, times))
 
@@ -103,7 +104,7 @@ def _case(step):
 
 
 def _of_recurrent(layer, batch):
-    """What a step of all cells is predicted to take, in float32 and in bfloat16, with the rounding of x and h."""
+    """Predicts the time of a step of all cells in float32 and in bfloat16, with the rounding of x and h."""
     each = []
     for cell in layer.cells:
         (rows, inputs), (_, outputs) = cell._shapes()
@@ -120,8 +121,8 @@ def _of_transposed(layer, x, y, where):
 
 
 def _of_attention(q, k, dv):
-    """The same of the products for a head of keys, with the rounding of queries and weights, and of keys and values,
-    which packing makes half as long again."""
+    """Predicts the time of the products for one key head, with the rounding of queries and weights, and of keys and
+    values, which packing makes half as long again."""
     (s, d), rows = k[-2:], q[-3] // k[-3] * q[-2]
     scores, values = (
         _of_product(rows, s, d, rows * d + s * d * 3 // 2),
@@ -199,8 +200,8 @@ def _pays(ns_of, *case):
 
 
 def of_layer(layer, x, y, where, moved, rounds):
-    """What a step is predicted to take in float32, and in bfloat16 with the rounding of x, if that is needed, and with
-    the elements that are moved."""
+    """Predicts the time of a step in float32, and in bfloat16 with the rounding of x, if that is needed, and with the
+    elements that are moved."""
     if isinstance(layer, _core.Conv2dPlan):
         ns, _, narrow = layer._nanoseconds((x[0], *x[2:]), y[2:], *where)
     else:
@@ -209,7 +210,7 @@ def of_layer(layer, x, y, where, moved, rounds):
 
 
 def _narrow(builder, step, narrow):
-    """The same step with operands of bfloat16."""
+    """Returns the step with bfloat16 operands."""
     layer = step.arguments["layer"]
     arguments = {name: _stored(t, narrow) for name, t in step.arguments.items()}
     _replace_layer(builder, step, layer, lambda: _layer(layer))

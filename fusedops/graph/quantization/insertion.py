@@ -1,4 +1,4 @@
-"""A network's graph with pairs of QuantizeLinear and DequantizeLinear where values are int8, and int8 weights behind a
+"""A network's graph with pairs of QuantizeLinear and DequantizeLinear where values are int8, and int8 weights after a
 DequantizeLinear: what files of quantized networks have, so that the same passes fuse it."""
 
 from dataclasses import replace
@@ -10,13 +10,13 @@ from ..ir.graph import Node, unique
 
 
 def spelled(node, fresh, bias=""):
-    """A node without residual and activation, and nodes for these behind it; `bias`: a value to add first."""
+    """A node without residual and activation, and nodes for these after it; `bias`: a value to add first."""
     attrs = {k: a for k, a in node.attrs.items() if k != "block"}
     nodes = [replace(node, attrs=attrs, residual="", activation=None, fused_from=[], outputs=list(node.outputs))]
-    behind = [("Add", [v], None) for v in (bias, node.residual) if v]
+    after = [("Add", [v], None) for v in (bias, node.residual) if v]
     if node.activation is not None:
-        behind.append(("Activation", [], node.activation))
-    for op, addend, activation in behind:
+        after.append(("Activation", [], node.activation))
+    for op, addend, activation in after:
         before = nodes[-1].outputs[0] = fresh(f"{node.output}.before")
         name = fresh(f"{node.name}.{op}")
         nodes.append(Node(op, name, [before, *addend], [node.output], activation=activation))
@@ -31,7 +31,7 @@ class Insertion:
         self.source, self.graph = graph, graph.copy()
         self.int8, self.values, self.quantizations, self.biases = int8, values, quantizations, biases
         self.names = graph.value_names() | graph.node_names()
-        self.read = {}  # the name of the value behind a pair
+        self.read = {}  # the name of the value after a pair
 
     def made(self):
         self.graph.nodes = []

@@ -125,7 +125,7 @@ def _check_layers(graph, keep):
     unknown = [name for name in keep if name not in names]
     if unknown:
         raise ValueError(
-            f"keep names {unknown[0]!r}, which is no layer; the layers are {', '.join(n.name for n in layers)}"
+            f"keep names {unknown[0]!r}, which is not a layer; the layers are {', '.join(n.name for n in layers)}"
         )
 
 

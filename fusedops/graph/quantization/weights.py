@@ -61,7 +61,7 @@ def _kept(layers, keep):
     unknown = [name for name in keep if name not in names]
     if unknown:
         products = ", ".join(n.name for n in layers)
-        raise ValueError(f"keep names {unknown[0]!r}, which is no product; the products are {products}")
+        raise ValueError(f"keep names {unknown[0]!r}, which is not a product; the products are {products}")
     return {names[name] for name in keep}
 
 

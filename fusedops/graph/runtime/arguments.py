@@ -12,7 +12,7 @@ _SEQUENCE = np.dtype(object)  # of inputs that are no tensors
 
 
 def with_inputs(inputs, given):
-    """What is given for each of the inputs, with that input."""
+    """Pairs each input with the value that is given for it."""
     if any(x.__class__ is not np.ndarray and isinstance(x, Mapping) for x in given):  # which takes its time to say no
         names = ", ".join(v.name for v in inputs)
         raise TypeError(
@@ -31,7 +31,7 @@ def with_inputs(inputs, given):
 
 
 def in_order(inputs, arrays, by_name):
-    """What is given in order, by the names of the first inputs; `by_name` is given too."""
+    """Gives positional arrays the names of the first inputs; `by_name` has those given by name."""
     if len(arrays) > len(inputs):
         with_inputs(inputs, arrays)  # says what it takes
     given = {v.name: x for v, x in zip(inputs, arrays, strict=False)}
@@ -105,7 +105,7 @@ def _fits(shape, value):
 
 
 def _laid_out(shape):
-    """What to write after an array's name for its values in other shapes, and these shapes."""
+    """Yields the expression that turns an array into another shape, such as "[np.newaxis]", and that shape."""
     yield "[np.newaxis]", (1, *shape)
     if len(shape) in (3, 4):  # an image, or several
         new = 4 - len(shape)
@@ -115,7 +115,7 @@ def _laid_out(shape):
 
 
 def _mended(shape, value):
-    """What to do about axes in another order, or sizes that were fixed when the network was made; "" else."""
+    """Returns a hint for axes in another order, or for sizes that were fixed when the network was made; else ""."""
     for how, laid_out in _laid_out(shape):
         if _fits(laid_out, value):
             return f": pass {value.name}{how}"

@@ -25,8 +25,9 @@ _MASKS, _POSITIONS = ("attention_mask", "mask"), ("position_ids", "positions")
 
 
 def _room(tokens):
-    """Room for so many tokens and a few more: a prime number, of which no number of tokens is a part. Strides that are
-    equal by chance let views merge that do not at other lengths, which would be planned anew."""
+    """Capacity for at least this many tokens, rounded up to a prime, which no number of tokens divides. Otherwise
+    strides could be equal by chance and let views merge that do not merge at other lengths, and those would need a new
+    plan."""
     return next(n for n in count(max(tokens, 2)) if all(n % d for d in range(2, isqrt(n) + 1)))
 
 
@@ -44,7 +45,7 @@ class Decoder:
     """A network and its keys and values, as :meth:`Model.decoder` makes it.
 
     ``decoder(*arrays, **by_name)`` takes the inputs that are no caches, in order or by their names, and returns the
-    outputs that are none: an array, or a tuple of them. What a call adds to the caches is written behind what is there,
+    outputs that are none: an array, or a tuple of them. What a call adds to the caches is written after what is there,
     in memory that is doubled where it is used up. An input ``attention_mask`` that is not given is all ones, and
     ``position_ids`` count on from the tokens before. A call that raises an error leaves the caches as they are. A
     decoder is for one thread; several of one model may run at the same time.
@@ -77,7 +78,7 @@ class Decoder:
         self._random, self._num_threads = random, num_threads
         self._open = _named_sizes(graph, session.caches)
         self._open_sizes: list[Any] | None = None
-        self._around: dict[int, Any] = {}  # the sizes of caches before and behind the axis that grows
+        self._around: dict[int, Any] = {}  # the sizes of caches before and after the axis that grows
         self._made: tuple[Any, Any] = None, None  # what there are buffers for
 
     def __len__(self) -> int:
@@ -102,7 +103,7 @@ class Decoder:
         Raises
         ------
         TypeError, ValueError
-            `tokens` is no int, or not in 0 .. len(decoder).
+            `tokens` is not an int, or not in 0 .. len(decoder).
         """
         tokens = integer(tokens, "tokens", 0)
         if tokens > self._tokens:
@@ -166,7 +167,7 @@ class Decoder:
         return True
 
     def _filled(self, given):
-        """What is given, with a mask and positions that are not."""
+        """Adds the mask and the positions that the caller did not give."""
         first = np.shape(next(iter(given.values()), 0))
         if len(first) != 2:
             return given
@@ -205,20 +206,20 @@ class Decoder:
             if i in slots:
                 shapes.append(slots[i].shape)
             else:
-                front, behind = around[i]
-                shapes.append((*front, self._tokens, *behind))
+                front, after = around[i]
+                shapes.append((*front, self._tokens, *after))
         return shapes
 
     def _sizes_around(self, sizes):
-        """{cache: the sizes before and behind the axis that grows}."""
+        """{cache: the sizes before and after the axis that grows}."""
         found = {}
         for i, cache in self._own.items():
             v = self._session.graph.inputs[i]
             shape = [n if isinstance(n, int) else sizes.get(n) for n in v.shape]
             shape[cache.axis] = self._tokens
             if self._tokens:  # what no input says is as the first call made it
-                front, behind = self._around[i]
-                shape = [m if n is None else n for n, m in zip(shape, (*front, self._tokens, *behind), strict=True)]
+                front, after = self._around[i]
+                shape = [m if n is None else n for n, m in zip(shape, (*front, self._tokens, *after), strict=True)]
             if None in shape:
                 raise ValueError(f"no input says how long axis {shape.index(None)} of {v} is")
             found[i] = tuple(shape[: cache.axis]), tuple(shape[cache.axis + 1 :])
@@ -227,8 +228,8 @@ class Decoder:
     def _check(self, around):
         """Refuses sizes that the caches do not have, such as another number of sequences."""
         for buffer, cache in zip(self._buffers, self._session.caches, strict=True):
-            value, (front, behind) = self._session.graph.inputs[cache.input], around[cache.input]
-            for a, (n, m) in enumerate(zip(buffer.shape, (*front, self._room, *behind), strict=True)):
+            value, (front, after) = self._session.graph.inputs[cache.input], around[cache.input]
+            for a, (n, m) in enumerate(zip(buffer.shape, (*front, self._room, *after), strict=True)):
                 if a != cache.axis and n != m:
                     raise ValueError(
                         f"the caches of the decoder have {value.shape[a]} {n}, but it is {m} now: "
@@ -236,7 +237,7 @@ class Decoder:
                     )
 
     def _plan(self, shapes, slots):
-        """(plan, arenas, tokens behind the call) for caches with the room that there is."""
+        """(plan, arenas, tokens after the call) for caches with the room that there is."""
         values = [slots.get(i, _NOTHING) for i in range(len(shapes))]
         plan, arenas = self._session.plan(shapes, values, (self._room,))
         if plan.segmented:
@@ -250,8 +251,8 @@ class Decoder:
             return
         buffers = []
         for i, cache in enumerate(self._session.caches):
-            value, (front, behind) = self._session.graph.inputs[cache.input], self._around[cache.input]
-            shape, old = (*front, self._room, *behind), self._buffers[i] if self._buffers else None
+            value, (front, after) = self._session.graph.inputs[cache.input], self._around[cache.input]
+            shape, old = (*front, self._room, *after), self._buffers[i] if self._buffers else None
             if old is None or old.shape != shape:
                 made = np.empty(shape, value.dtype)
                 if self._tokens:

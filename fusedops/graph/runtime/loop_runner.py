@@ -33,7 +33,7 @@ class LoopRunner:
         return results[: self._out]
 
     def end(self):
-        """What is carried out of the last round, and the rows of each further result."""
+        """Returns the values that the last round carries out, and the rows of each further result."""
         self._arenas.append(self._arena)
         return self.inputs[self._in : self._in + self._carried], [rows.all() for rows in self._rows]
 
@@ -65,7 +65,7 @@ class Subgraphs:
         return self.session(graph, inputs).run(tuple(inputs))
 
     def infer(self, graph, inputs):
-        """What is known of a graph's results, from what is of its inputs."""
+        """Infers the graph's results from what is known of its inputs."""
         return SubgraphInference().infer(graph, inputs)
 
     def fixed_shapes(self, graph, inputs, first_in, first_out, carried):

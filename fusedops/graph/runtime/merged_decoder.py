@@ -41,7 +41,7 @@ def sessions(session: Session) -> tuple[Session, FirstCall | None]:
                     first = session.with_branches({node: branch_of(node, not past)})
                     kept = _kept(later.graph, caches)
                     return later.keeping(caches), FirstCall(first, numbers[node.input(0)], not past, kept)
-    raise ValueError("no input of the network comes back as an output with more rows behind it: it has no caches")
+    raise ValueError("no input of the network comes back as an output with more rows after it: it has no caches")
 
 
 def _kept(graph, caches):

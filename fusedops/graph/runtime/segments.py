@@ -29,10 +29,10 @@ class Segment:
         self._graphs = graphs
         self.node, known, nodes = error.node, error.known, graph.nodes
         at = nodes.index(self.node) if self.node else len(nodes)
-        before, self._behind = nodes[:at], nodes[at + 1 :]
+        before, self._later = nodes[:at], nodes[at + 1 :]
         if self.node and not inner and _is_planned(graph, self.node, known):
-            self.node, self._behind = None, nodes[at:]
-        self._read = dict.fromkeys([*(v for n in self._behind for v in n.reads()), *graph.results])
+            self.node, self._later = None, nodes[at:]
+        self._read = dict.fromkeys([*(v for n in self._later for v in n.reads()), *graph.results])
         needed = dict.fromkeys([*self._read, *(self.node.reads() if self.node else ())])
         self.constants = {v: known[v].data for v in needed if v in known and known[v].data is not None}
         self.before = _Before(graph, before, [v for v in needed if v not in self.constants], known, make)
@@ -56,13 +56,13 @@ class Segment:
             inputs = [env[v] if v else None for v in self.node.inputs]
             results = evaluate(self.node, inputs, env.get(self.node.residual), self._graphs)
             env |= {v: _own(r, self.types[v]) for v, r in zip(self.node.outputs, results, strict=False) if v}
-        if self._behind and self.after is None:
+        if self._later and self.after is None:
             self.after = self._network(env)
         return env
 
     def _network(self, env):
         """The network of the nodes after."""
-        made = {v for n in self._behind for v in n.outputs}
+        made = {v for n in self._later for v in n.outputs}
         changing = self.node.outputs if self.node else ()
         inputs = [
             _input(v, env[v], v in changing)
@@ -72,7 +72,7 @@ class Segment:
         results = [v for v in dict.fromkeys(self.results) if v in made]
         constants = {v: a for v, a in (self._graph.constants | self.constants).items() if v in self._read}
         outputs = [Value(v, None, np.dtype(np.float32)) for v in results]
-        return self._make(Graph(self._behind, constants, inputs, outputs, results, self._graph.opset))
+        return self._make(Graph(self._later, constants, inputs, outputs, results, self._graph.opset))
 
 
 class _Before:

@@ -25,8 +25,8 @@ def _address(a):
 
 class Prepared(dict):
     """Layers by the names of their nodes, of blocks or by their constants; `shared` has those of constants, which other
-    graphs take, too, while anybody uses them. Sessions that share it plan at the same time: an entry may come or go
-    between two lines, and nobody goes through all of them."""
+    graphs take, too, while anybody uses them. Sessions that share it plan at the same time, so an entry may come or go
+    between two lines: never iterate over it."""
 
     def __init__(self, shared=None):
         super().__init__()

@@ -85,7 +85,7 @@ def contents(path):
 
 @contextlib.contextmanager
 def _one_error(what):
-    """What is wrong with a file comes as one kind of error, whatever the layer that found it."""
+    """Turns errors of all layers about a file into one kind."""
     try:
         yield
     except Exception as e:
@@ -144,7 +144,7 @@ def _place(path, name, location, folder, roots):
             f"{path!r} has its weights in another file, {location!r}, which is not there: put it next to the model"
         )
     if not os.path.isfile(there):
-        raise DamagedFile(damaged + "which is no regular file")
+        raise DamagedFile(damaged + "which is not a regular file")
     return there
 
 

@@ -281,7 +281,7 @@ class _Reader(GraphBuilder):
             self.library.int4_constants[id(a)] = a
         if not _is_number(a.dtype):
             raise UnsupportedOperator(
-                f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy"
+                f"tensor {tensor.name!r} has elements of type {a.dtype}, which are not numbers of NumPy"
             )
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
 
@@ -342,7 +342,7 @@ class _Reader(GraphBuilder):
         except (KeyError, ValueError):
             raise DamagedFile(f"the model is damaged: {info.name!r} has no known type of elements") from None
         if not _is_number(dtype):
-            raise UnsupportedOperator(f"{info.name!r} has elements of type {dtype}, which are no numbers of NumPy")
+            raise UnsupportedOperator(f"{info.name!r} has elements of type {dtype}, which are not numbers of NumPy")
         shape = None
         if t.HasField("shape"):
             shape = tuple(

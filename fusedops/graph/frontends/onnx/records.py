@@ -66,7 +66,7 @@ class Operation:
         try:
             "".join((kind, self.domain, self.name, *self.inputs, *self.outputs, *[a.name for a in self.attributes]))
         except TypeError:
-            raise ValueError(f"node {i} has a name that is no text") from None
+            raise ValueError(f"node {i} has a name that is not text") from None
         self.key, self.op = (self.domain, kind), f"{self.domain}.{kind}" if self.domain else kind
         self.nested = [graph for a in self.attributes for graph in a.graphs]
         self.graphs = [a.graph for a in self.attributes if a.graph] if self.nested else ()

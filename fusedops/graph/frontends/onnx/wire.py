@@ -60,7 +60,7 @@ def _message(kind, data, at, end, depth):
                 size, at = _varint(data, at - 1)
             start, at = at, at + size
             if at > end:
-                raise ValueError("Error parsing message: a field ends behind it")
+                raise ValueError("Error parsing message: a field ends after it")
             if field is not None:
                 _take(values, field, field[1](data, start, at, depth))
         else:
@@ -68,7 +68,7 @@ def _message(kind, data, at, end, depth):
             if field is not None:
                 _take(values, field, field[1](value))
     if at > end:
-        raise ValueError("Error parsing message: a field ends behind it")
+        raise ValueError("Error parsing message: a field ends after it")
     return found
 
 
@@ -172,14 +172,14 @@ def _varints(data, start, end, depth):
         number, start = _varint(data, start)
         found.append(number)
     if start > end:
-        raise ValueError("Error parsing message: a number ends behind its field")
+        raise ValueError("Error parsing message: a number ends after its field")
     return found
 
 
 def _many_varints(data):
     last = np.flatnonzero(data < 128)
     if not last.size or last[-1] != data.size - 1:
-        raise ValueError("Error parsing message: a number ends behind its field")
+        raise ValueError("Error parsing message: a number ends after its field")
     first = np.concatenate([[0], last[:-1] + 1])
     lengths = last - first + 1
     if lengths.max() > 10:
@@ -205,7 +205,7 @@ def _varint_array(dtype):
 def _float_array(dtype):
     def read(data, start, end, depth):
         if (end - start) % np.dtype(dtype).itemsize:
-            raise ValueError("Error parsing message: a number ends behind its field")
+            raise ValueError("Error parsing message: a number ends after its field")
         return np.frombuffer(bytes(data[start:end]), dtype)
 
     return read

@@ -43,7 +43,7 @@ def table_of(options):
     with one_error("the table of its options"):
         found = flexbuffers.Loads(options)
     if not isinstance(found, dict):
-        raise BadNode("its options are no table of names")
+        raise BadNode("its options are not a table of names")
     return NamedOptions(found)
 
 

@@ -84,7 +84,7 @@ def _refuse_unknown(model):
         )
         raise UnsupportedOperator(
             f"the model has operators that fusedops does not have: {listed}; convert it without them, or compute them "
-            f"before or behind the network",
+            f"before or after the network",
             tuple(sorted(unknown)),
         )
 
@@ -131,7 +131,7 @@ class TfliteReader(GraphBuilder):
     def input(self, tensor, name, i):
         if tensor.dtype is None:
             raise UnsupportedOperator(
-                f"input {tensor.name!r} has elements of type {tensor.kind}, which are no numbers of NumPy"
+                f"input {tensor.name!r} has elements of type {tensor.kind}, which are not numbers of NumPy"
             )
         name = self.fresh(name or tensor.name)
         shape = tensor.shape and tuple(n if n >= 0 else f"{name}.{a}" for a, n in enumerate(tensor.shape))
@@ -206,7 +206,7 @@ class TfliteReader(GraphBuilder):
         return results
 
     def held(self, graph, i, reader):
-        """What is held of a tensor that something reads."""
+        """Returns what is held of a tensor that something reads."""
         if i < 0 and reader == "its output":
             raise DamagedFile("the model is damaged: nothing makes one of its outputs")
         if i < 0:
@@ -411,7 +411,7 @@ class TfliteReader(GraphBuilder):
         self.types |= {v: k.dtype for v, k in found.items()}
 
     def inferred(self, node, inputs):
-        """What is known of a node's results; {} where its inputs do not fit: the plan will say why."""
+        """Infers a node's results; {} if its inputs do not fit: the plan will say why."""
         if node.op == "DequantizeLinear":
             inputs = [inputs[0]._replace(data=None), *inputs[1:]]
         with contextlib.suppress(ArithmeticError, ValueError, MemoryError), np.errstate(all="ignore"):
@@ -419,7 +419,7 @@ class TfliteReader(GraphBuilder):
         return {}
 
     def info(self, value):
-        """What is known of a value, its data too."""
+        """Returns what is known of a value, with its data."""
         if value in self.graph.constants:
             return constant(self.graph.constants[value])
         return self.infos.get(value)

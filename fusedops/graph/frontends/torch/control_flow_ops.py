@@ -55,7 +55,7 @@ def _input(p, holder, value):
 
 
 def _outside(values):
-    """What a graph captures of these values."""
+    """Returns those of these values that a graph captures."""
     return [v for v in values if isinstance(v, (FxValue, FxSize))]
 
 
@@ -117,7 +117,7 @@ def _while_loop(p, made, going, body, carried, more=()):
 def _flag(found):
     found = found[0] if isinstance(found, list) else found
     if not hasattr(found, "dtype"):
-        raise Unsupported("fusedops does not have torch.while_loop whose condition is no tensor")
+        raise Unsupported("fusedops does not have torch.while_loop whose condition is not a tensor")
     return found
 
 

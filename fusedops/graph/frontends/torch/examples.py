@@ -74,14 +74,14 @@ class Example:
                 self.wanted[leaf, axis % tensor.ndim] = None if hint else str(getattr(name, "__name__", name))
 
     def __str__(self):
-        """What errors write of it."""
+        """Its shapes and types, for errors."""
         return ", ".join(f"{tuple(x.shape)} of {str(x.dtype).removeprefix('torch.')}" for x in self.leaves)
 
     def sizes(self):
         return [tuple(x.shape) for x in self.leaves]
 
     def call(self, module, leaves):
-        """What the module makes of other leaves in the places of the example's."""
+        """Calls the module with other leaves in the places of the example's."""
 
         def call():
             given = [x.clone() for x in leaves]  # a module may change them
@@ -125,7 +125,7 @@ class Example:
 
 
 def _by_axis(spec, ndim):
-    """What `dynamic_shapes` has for an input, by its dimensions."""
+    """Returns the entry of `dynamic_shapes` for an input, by its dimensions."""
     if isinstance(spec, (tuple, list)) and len(spec) == ndim:
         return dict(enumerate(spec))
     if spec is not None and not isinstance(spec, dict):
@@ -150,7 +150,7 @@ def in_order(module, inputs, spec):
                 "{dimension: name} for each example input"
             )
         if name not in given and spec[name] is not None:
-            raise ValueError(f"dynamic_shapes names {name!r}, of which there is no example input")
+            raise ValueError(f"dynamic_shapes names {name!r}, but there is no such example input")
     found = tuple(spec.get(name) for name in given)
     return found if several else found[0]
 

@@ -209,8 +209,8 @@ def _export(torch, module, example, leaves, open_sizes):
 
 
 def _as_exported(torch, example, run):
-    """What torch's export makes. Sequences stay padded only for modules that need it: another thread that compiles
-    what packs would see torch changed."""
+    """Exports the module. Sequences stay padded only for modules that need it: another thread that compiles what packs
+    would see torch changed."""
     with whole(torch):
         if not example.packs:
             try:
@@ -233,7 +233,8 @@ def _as_exported(torch, example, run):
 
 
 def _quietly(torch, run):
-    """What torch's export makes, without its pages of logs and warnings; where it fails, Unsupported with the line."""
+    """Exports the module without torch's pages of logs and warnings; if that fails, raises Unsupported with the
+    line."""
     disabled = logging.root.manager.disable
     try:
         logging.disable(logging.CRITICAL)

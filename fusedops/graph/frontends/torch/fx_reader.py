@@ -132,7 +132,7 @@ class FxReader(GraphBuilder):
             return np.dtype(name)
         except TypeError:
             raise ValueError(
-                f"{what} has elements of type {name}, which are no numbers of NumPy: "
+                f"{what} has elements of type {name}, which are not numbers of NumPy: "
                 "convert the module by .float() first"
             ) from None
 

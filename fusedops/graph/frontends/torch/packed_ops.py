@@ -53,8 +53,8 @@ def padded(torch, pack=None):
 
 
 def difference(torch, module, example):
-    """What differs between the results of a module whose sequences are packed and those of one whose sequences stay
-    padded; None where nothing does. It packs with shorter lengths too, as those of the example may be all steps."""
+    """Describes the difference between the results of a module with packed sequences and of one whose sequences stay
+    padded; None if there is none. It packs with shorter lengths too, as those of the example may be all steps."""
     packs, seen = torch._VF._pack_padded_sequence, False
     for shorter in (lambda n: n, lambda n: torch.cat([n[:1], torch.ones_like(n[1:])]), torch.ones_like):
         ends = []
@@ -65,7 +65,7 @@ def difference(torch, module, example):
             return packs(x, lengths, batch_first)
 
         def stay(x, lengths, batch_first, shorter=shorter):
-            return _packed(torch, x, shorter(lengths), batch_first, behind=math.nan)
+            return _packed(torch, x, shorter(lengths), batch_first, fill=math.nan)
 
         try:
             with whole(torch), padded(torch, pack) as steps:
@@ -89,15 +89,15 @@ def _wrong(torch, module, example, pack, expected):
     return next((w for y, right in pairs if (w := mismatch(as_array(y), as_array(right), _TOLERANCE))), None)
 
 
-def _packed(torch, x, lengths, batch_first, behind=None):
+def _packed(torch, x, lengths, batch_first, fill=None):
     x = x.transpose(0, 1) if batch_first else x
     steps, batch = x.shape[:2]
-    lengths = Lengths(_checks(torch)(lengths, x), steps, batch, behind)
+    lengths = Lengths(_checks(torch)(lengths, x), steps, batch, fill)
     return lengths.filled(torch, x).flatten(0, 1), lengths
 
 
 def _padded(torch, data, lengths, batch_first, value, steps):
-    """The opposite, with a value behind the ends of rows."""
+    """The opposite, with a value after the ends of rows."""
     y = data.unflatten(0, (lengths.steps, lengths.batch))
     given = lengths.tensor
     if steps is not lengths.longest:

@@ -10,11 +10,11 @@ _FUNCTIONS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 class Lengths:
     """In the place of a packed sequence's batch sizes where its rows are padded, one step after another: the length of
-    each row. `behind` is what floats behind the ends are filled with, if anything."""
+    each row. `fill` is what floats after the ends are filled with, if anything."""
 
-    def __init__(self, tensor, steps, batch, behind=None):
+    def __init__(self, tensor, steps, batch, fill=None):
         self.tensor, self.device, self.steps, self.batch = tensor, tensor.device, steps, batch
-        self.longest, self.behind = _Longest(), behind
+        self.longest, self.fill = _Longest(), fill
 
     def live(self, torch, x):
         """Whether elements of x (steps, batch, ...) are before the ends of rows, to broadcast with it."""
@@ -22,9 +22,9 @@ class Lengths:
         return (steps < self.tensor).reshape(self.steps, self.batch, *[1] * (x.ndim - 2))
 
     def filled(self, torch, x):
-        if self.behind is None:
+        if self.fill is None:
             return x
-        return x.where(self.live(torch, x), self.behind if x.is_floating_point() else x.max())
+        return x.where(self.live(torch, x), self.fill if x.is_floating_point() else x.max())
 
     def __getitem__(self, i):
         """The batch, which is the first of the sizes."""

@@ -6,8 +6,8 @@ from ...operators.random_numbers import multinomial, normal, uniform
 
 
 def called_alike(torch, call):
-    """What a call of a module gives, with fixed numbers where it draws any; torch's own generator stays as it is. Torch
-    has control flow that runs in no mode: one is used where numbers were drawn."""
+    """Calls a module with fixed numbers where it draws any; torch's own generator stays as it is. Torch has control
+    flow that runs in no mode: one is used only if numbers were drawn."""
     before = torch.get_rng_state()
     result = call()
     if torch.equal(before, torch.get_rng_state()):

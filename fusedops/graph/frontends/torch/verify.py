@@ -38,7 +38,7 @@ def difference(model, module, example, expected, sizes, traced, beyond=()):
 
 
 def _on_other_values(model, module, example, shapes, sign, may_fail=False):
-    """What differs, "" where nothing does, None where the module does not take inputs of these shapes."""
+    """Describes the difference, "" if there is none, None if the module does not take inputs of these shapes."""
     # products of many elements that are 1.5 times as large overflow
     times = 1 if any(node.op == "ReduceProd" for node in model._graph.nodes) else 1.5
     leaves = example.varied(example.resized(shapes), sign, times)
@@ -68,9 +68,9 @@ def _compared(model, module, example, leaves, expected, may_fail=False):
 
 
 def _selected_differ(module, example, leaves, found, expected, graph):
-    """What differs where boxes are selected by their scores: nearly equal ones come in any order, and one more or less
-    may stay. Rows of all results of one length are compared as sets, and as many may be missing as when the inputs
-    change in their last digits."""
+    """Describes the difference where boxes are selected by their scores: nearly equal ones come in any order, and one
+    more or less may stay. Rows of all results of one length are compared as sets, and as many may be missing as when
+    the inputs change in their last digits."""
     right = [as_array(e) for e in expected]
     for y, e in zip(found, right, strict=True):
         if y.dtype != e.dtype or y.shape[1:] != e.shape[1:]:
@@ -96,7 +96,7 @@ def _missing_rows(found, right, tolerance):
 
 
 def _missing_of(pairs, rows, tolerance):
-    """The same of (found, right) results of so many rows."""
+    """Describes the difference of (found, right) results of so many rows."""
     count = len(pairs[0][0])
     if not rows or not count or any(len(y) != count for y, _ in pairs):
         return max(rows, count)

@@ -21,7 +21,7 @@ def _number(r: GraphBuilder, node, name, value, dtype=np.float32):
 def _known(r: GraphBuilder, node, i, what):
     found = r.graph.constants.get(node.input(i))
     if found is None:
-        raise ValueError(f"{node.op} {node.name!r} has a {what} that is no constant, which fusedops does not have")
+        raise ValueError(f"{node.op} {node.name!r} has a {what} that is not constant, which fusedops does not have")
     return found
 
 

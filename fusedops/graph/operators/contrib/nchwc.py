@@ -46,7 +46,7 @@ def _plain_weights(w, block):
 def _read_conv(r: GraphBuilder, node):
     x, w, b, z = ([*node.inputs, "", "", ""])[:4]
     if w not in r.graph.constants:
-        raise ValueError(f"{node.op} {node.name!r} has weights that are no constant: save the model at a lower level")
+        raise ValueError(f"{node.op} {node.name!r} has weights that are not constant: save the model at a lower level")
     plain = r.constant(f"{node.name}.weights", _plain_weights(r.graph.constants[w], r.channel_block()), np.float32)
     attrs = {k: v for k, v in node.attrs.items() if not k.startswith("activation")}
     y = onnx(r, "Conv", node, x, plain, *[b] * bool(b), **attrs)

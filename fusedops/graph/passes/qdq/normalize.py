@@ -114,10 +114,10 @@ def _push_dq_down(context, node):
     context.reads_instead(node, before)
     for v in before[where]:
         drop(context, v)
-    _dequantize_behind(context, node, first)
+    _dequantize_after(context, node, first)
 
 
-def _dequantize_behind(context, node, source):
+def _dequantize_after(context, node, source):
     """The results of a node that was given int8 become its int8 results, with a DequantizeLinear after each."""
     results = node.outputs
     context.produce(node, [v and context.fresh(f"{v}.int8") for v in results])

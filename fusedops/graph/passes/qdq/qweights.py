@@ -82,7 +82,7 @@ def why_float_depthwise(context, node, given):
         return ""
     if given.zero is not None and (given.w.shape[-1] > _ZEROS_WIDTH or not _core.has_dot_product()):
         return "with zero points of its weights float32 is as fast"
-    return "" if _becomes_int8(context, node.output) else "float32 is faster, as its results are not int8 behind a clip"
+    return "" if _becomes_int8(context, node.output) else "float32 is faster, as its results are not int8 after a clip"
 
 
 def _becomes_int8(context, value):

@@ -94,7 +94,7 @@ def _lookup(context, node, dtype):
 
 
 def _table(context, nodes, value, dtype):
-    """What the last of some nodes makes of each byte that `value` may be."""
+    """Computes the result of the last of some nodes for each of the 256 values that `value` may have."""
     values, last = {value: np.arange(256, dtype=np.uint8).view(dtype)}, value
     with np.errstate(all="ignore"):
         for node in sorted(nodes, key=context.order.get):

@@ -145,7 +145,7 @@ def _var_handle(r, op):
 def _variable(r, op):
     key = op.inputs[0].handle
     if key is None:
-        raise op.error("its first input is no variable")
+        raise op.error("its first input is not a variable")
     return key
 
 

@@ -274,7 +274,7 @@ def _rounded_ratios(r, op):
     if sizes is None or None in sizes[1:3] or wanted is None:
         return {}
     if wanted.size != 2 or wanted.min() < 1:
-        raise op.error(f"it makes an image of {wanted.reshape(-1).tolist()}, which are no height and width")
+        raise op.error(f"it makes an image of {wanted.reshape(-1).tolist()}, which is not a height and a width")
     ends = [(n - 1, m - 1) if corners and m > 1 else (n, m) for n, m in zip(sizes[1:3], wanted.tolist(), strict=True)]
     steps = [(1024 * n + m // 2) // m for n, m in ends]
     if 0 in steps:  # of one pixel
@@ -287,7 +287,7 @@ def _resize_nearest(r, op):
     corners, half = op.option("AlignCorners"), op.option("HalfPixelCenters")
     sizes, wanted = r.sizes(op.inputs[0]), r.array(op.inputs[1])
     if wanted is not None and (wanted.size != 2 or wanted.min() < 1):
-        raise op.error(f"it makes an image of {wanted.reshape(-1).tolist()}, which are no height and width")
+        raise op.error(f"it makes an image of {wanted.reshape(-1).tolist()}, which is not a height and a width")
     if sizes is not None and None not in sizes[1:3] and wanted is not None:
         places = [_nearest(n, int(m), corners, half) for n, m in zip(sizes[1:3], wanted.reshape(-1), strict=True)]
         exact = [_exact_nearest(n, int(m), corners, half) for n, m in zip(sizes[1:3], wanted.reshape(-1), strict=True)]

@@ -300,7 +300,7 @@ def _unpack(r, op):
 def _amounts(r, op, first):
     pads = op.constant(1, "padding")
     if pads.ndim != 2 or pads.shape[1] != 2 or pads.min(initial=0) < 0:
-        raise op.error(f"its padding {pads.tolist()} is no pair for each axis")
+        raise op.error(f"its padding {pads.tolist()} is not a pair for each axis")
     pads = pads[[0, 3, 1, 2]] if first else pads
     return [*pads[:, 0].tolist(), *pads[:, 1].tolist()]
 

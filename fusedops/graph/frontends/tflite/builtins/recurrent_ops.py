@@ -284,7 +284,7 @@ def _svdf(r, op):
     held, rank = op.inputs[4], max(op.option("Rank", 1), 1)
     filters, memory = times.shape
     if filters % rank:
-        raise op.error(f"its {filters} filters are no multiple of its rank, {rank}")
+        raise op.error(f"its {filters} filters are not a multiple of its rank, {rank}")
     new = r.emit("MatMul", r.value(op.inputs[0]), r.constant(f"{r.at}.features", features.T, np.float32))
     before = r.emit("Reshape", r.value(held), [-1, filters, memory])
     past = r.emit("Slice", before, [1], [memory], [2], [1])

@@ -10,7 +10,7 @@ def _axes(r, op, rank, first):
     return sorted({axis_in(a, rank, first, op) for a in axes})
 
 
-def _reduced(op_name, before=None, behind=None):
+def _reduced(op_name, before=None, after=None):
     def read(r, op):
         x, keep = op.inputs[0], int(bool(op.option("KeepDims")))
         rank = ranked(r, op, x)
@@ -22,7 +22,7 @@ def _reduced(op_name, before=None, behind=None):
         value = r.emit("Cast", value, to=before) if before else value
         if axes:  # none at all: nothing is reduced
             value = r.emit(op_name, value, axes, keepdims=keep)
-        value = r.cast(value, dtype) if behind else value
+        value = r.cast(value, dtype) if after else value
         r.put(op.outputs[0], value, bool(first and keep))
 
     return Builtin(read, "along constant axes")
@@ -100,8 +100,8 @@ READERS = {
     "ARG_MIN": _best("ArgMin"),
     "CUMSUM": Builtin(_cumsum),
     "MEAN": _reduced("ReduceMean"),
-    "REDUCE_ALL": _reduced("ReduceMin", before=6, behind=True),
-    "REDUCE_ANY": _reduced("ReduceMax", before=6, behind=True),
+    "REDUCE_ALL": _reduced("ReduceMin", before=6, after=True),
+    "REDUCE_ANY": _reduced("ReduceMax", before=6, after=True),
     "REDUCE_MAX": _reduced("ReduceMax"),
     "REDUCE_MIN": _reduced("ReduceMin"),
     "REDUCE_PROD": _reduced("ReduceProd"),

@@ -20,7 +20,7 @@ _OVER_ALL = {"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min":
 
 
 def _reduction(r, op, index):
-    """What a subgraph of one operator combines two numbers by; "none": it takes the second."""
+    """Returns the operation by which a subgraph of one operator combines two numbers; "none": it takes the second."""
     if not 0 <= index < len(r.model.subgraphs):
         raise op.error(f"the model is damaged: it calls subgraph {index} of {len(r.model.subgraphs)}")
     body = r.model.subgraphs[index]
@@ -155,7 +155,7 @@ def _dynamic_update_slice(r, op):
 
 
 def _pad(r, op):
-    """A value before, behind and between the elements; less than none takes elements away."""
+    """A value before, after and between the elements; less than none takes elements away."""
     low, high, inside = (op.numbers(name) for name in ("EdgePaddingLow", "EdgePaddingHigh", "InteriorPadding"))
     sizes, fill = r.fixed(op.inputs[0]), r.emit("Reshape", r.value(op.inputs[1]), [])
     if sizes is None or not len(sizes) == len(low) == len(high) == len(inside) or min(inside, default=0) < 0:
@@ -210,8 +210,8 @@ def _gather(r, op):
     start = r.emit("Max", r.emit("Min", start, most), r.constant(r.at, 0, np.int64))
     kept = [a for a in range(len(whole)) if a not in collapsed]
     others = iter(range(batch))
-    behind = iter(range(batch, batch + len(kept)))
-    perm = [next(behind) if a in offsets else next(others) for a in range(batch + len(kept))]
+    after = iter(range(batch, batch + len(kept)))
+    perm = [next(after) if a in offsets else next(others) for a in range(batch + len(kept))]
 
     def make(x):
         y = r.emit("GatherND", x, _slice_indices(r, start, axes, sizes))
