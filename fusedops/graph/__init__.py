@@ -303,8 +303,7 @@ def from_torch(
         See :func:`load_onnx`. A single layer has nothing to fold or fuse and takes none of them.
     precision : "float32" or "bfloat16", optional
         See :func:`load_onnx`. None: bfloat16 for a module whose weights are of that type, else float32. The network is
-        compared with the module in float32. A single layer always uses
-        the precision that is given.
+        compared with the module in float32. A single layer always uses the precision that is given.
     seed : int, optional
         See :func:`load_onnx`. Where the module draws random numbers, the network does so too, in each call, from
         NumPy's generator: they are not the numbers that PyTorch has for a seed. Dropout of a module in eval mode draws
