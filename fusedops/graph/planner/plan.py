@@ -131,15 +131,16 @@ class _Part:
         self.first, self.steps, self.template = first, steps, _core.ProgramTemplate()
         self._latest = None  # the program of the latest sizes, most of whose steps are those of the next
         self.options = [_core.STEPS[step.kind].options_of(step.arguments) for step in steps]
-        found = [[i for i, option in enumerate(options) if is_symbolic(option)] for options in self.options]
-        self.open = [(step, places) for step, places in enumerate(found) if places]
+        self.open = [] if not template.env.given else _open(self.options)
+        forms = {}
         for section in batch_tiling.sections(steps):
             first = len(self.template)
             for step in steps[section.start : section.stop]:
                 given = [step.arguments.get(name) for name in _core.STEPS[step.kind].tensors]
-                self.template.append(
-                    step.kind, [template.form(a) for a in given], step.arguments.get("name", step.kind)
-                )
+                for a in given:
+                    if id(a) not in forms:
+                        forms[id(a)] = template.form(a)
+                self.template.append(step.kind, [forms[id(a)] for a in given], step.arguments.get("name", step.kind))
             self.template.repeat(first, steps[section.start].tiles)
 
     def calls(self, idle, values, offsets, constants):
@@ -154,6 +155,12 @@ class _Part:
                 options[step] = tuple(given)
         self._latest = self.template.program(values, offsets, constants, options, idle, self.first, self._latest)
         return CallSequence(self, self._latest, idle)
+
+
+def _open(options):
+    """(number of a step, the numbers of its options that have open sizes) for each that has some."""
+    found = [[i for i, option in enumerate(each) if is_symbolic(option)] for each in options]
+    return [(step, places) for step, places in enumerate(found) if places]
 
 
 class SymbolicPlan:
@@ -442,18 +449,22 @@ def _is_whole_image(t, shape):
     return t.shape == shape and t.whole() and same_order(shape, t.strides, channels_last(shape))
 
 
+def _pixel(convolution):
+    """The floats from one pixel to the next that a convolution wants."""
+    return convolution.arguments["layer"]._pixel()
+
+
 def _space_pixels(steps):
     """Gives the pixels of an image the distance that the convolution that reads it wants, where convolutions alone
     use its memory."""
     users = {}
-    for step in steps:
+    wanting = [step for step in steps if step.kind == "conv2d" and _pixel(step) != step.arguments["x"].shape[1]]
+    for step in steps if wanting else ():
         for t in step.tensors():
             users.setdefault(id(t.buffer), []).append((step, t))
-    for step in steps:
-        if step.kind != "conv2d":
-            continue
-        x, floats = step.arguments["x"], step.arguments["layer"]._pixel()
-        if floats == x.shape[1] or not x.buffer.in_arena():
+    for step in wanting:
+        x, floats = step.arguments["x"], _pixel(step)
+        if not x.buffer.in_arena():
             continue
         using = users[id(x.buffer)]
         if not all(s.kind == "conv2d" and _is_whole_image(t, x.shape) for s, t in using):
