@@ -6,8 +6,8 @@ every operator's axes mean what ONNX says, and a transposed, sliced, split or re
 express it. What C has no step for runs as a NumPy step between two programs, on the same memory.
 """
 
+import functools
 import math
-from dataclasses import replace
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,8 @@ from ..ir.symbolic import Conditions, concrete, is_symbolic
 from ..operators.registry import OPERATORS
 from ..operators.schema import Kernel
 from ..steps.lowering import LoweringContext, NoKernel
-from ..steps.tensor import TensorView, channels_last, physical_memory, same_order
+from ..steps.step import Step
+from ..steps.tensor import Buffer, TensorView, channels_last, physical_memory, same_order
 from . import batch_tiling, inplace, mbconv
 
 if TYPE_CHECKING:
@@ -98,11 +99,17 @@ def _ufunc_of(step):
     found = getattr(OPERATORS[node.op].evaluate, "ufunc", None)
     if found is None or node.activation is not None or node.residual or len(step.reads) != found.nin:
         return None
-    try:
-        made = found(*(np.ones((), t.dtype) for t in step.reads)).dtype
-    except TypeError:  # the call says so
-        return None
+    made = _made_by(found, *(t.dtype for t in step.reads))
     return found if made == step.writes[0].dtype else None
+
+
+@functools.cache
+def _made_by(ufunc, *dtypes):
+    """The type that NumPy's function makes of these; None where it takes others, as the call says."""
+    try:
+        return ufunc(*(np.ones((), dtype) for dtype in dtypes)).dtype
+    except TypeError:
+        return None
 
 
 class Branch(Evaluation):
@@ -340,22 +347,19 @@ class Plan:
 
     def step(self, step):
         """A step with the numbers of this plan."""
-        found = {id(t): self._tensor(t) for t in (*step.reads, *step.writes) if t is not None}
+        found: Any = {id(t): self._tensor(t) for t in (*step.reads, *step.writes) if t is not None}
         arguments = {
             name: found[id(a)] if id(a) in found else concrete(a, self._values) for name, a in step.arguments.items()
         }
         reads, writes = ([found.get(id(t)) for t in ts] for ts in (step.reads, step.writes))
-        return replace(step, arguments=arguments, reads=reads, writes=writes)
+        return Step(step.kind, step.node, arguments, reads, writes, step.inner, step.tiles)
 
     def _tensor(self, t):
         b = t.buffer.root()
         if id(b) not in self._buffers:
-            self._buffers[id(b)] = replace(
-                b,
-                nbytes=concrete(b.nbytes, self._values),
-                offset=self.template.offset(b, self._offsets),
-                array=concrete(b.array, self._values),
-            )
+            nbytes, array = concrete(b.nbytes, self._values), concrete(b.array, self._values)
+            offset = self.template.offset(b, self._offsets)
+            self._buffers[id(b)] = Buffer(nbytes, b.slot, array, offset, b.first, b.last)
         return TensorView(self._buffers[id(b)], *concrete(tuple(t[1:]), self._values))
 
 
