@@ -57,6 +57,7 @@ def lay_out(ndarray nbytes, ndarray first, ndarray last):
     """(offsets, bytes in all) of buffers in an arena, given arrays of int64: bytes, first step, last step of each."""
     cdef Py_ssize_t i, top, n = nbytes.size
     cdef double total = 0
+    cdef bint lives = True
     cdef ndarray offsets = np.zeros(n, np.int64)
     cdef int64_t *found = <int64_t *>cnp.PyArray_DATA(offsets)
     cdef const int64_t *b = lifetimes_of(nbytes, n)
@@ -67,11 +68,14 @@ def lay_out(ndarray nbytes, ndarray first, ndarray last):
         raise MemoryError("fusedops: no memory for the layout of an arena")
     for i in range(n):
         buffers[i].bytes, buffers[i].first, buffers[i].last = b[i], f[i], l[i]
+        lives = lives and 0 <= f[i] <= l[i]
         total += <double>b[i]
-    top = fo_lay_out(buffers, n) if total <= MAX_BYTES else -1
+    top = fo_lay_out(buffers, n) if lives and total <= MAX_BYTES else -1
     for i in range(n):
         found[i] = buffers[i].offset
     free(buffers)
+    if not lives:
+        raise ValueError("a buffer must be in use from a step on to that one or a later one")
     if top < 0:
         raise MemoryError(f"no memory for the layout of an arena of {total:.0f} bytes")
     return offsets, top

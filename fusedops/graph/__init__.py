@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, overload
 
 from .._internal.arguments import multiplies
+from .._internal.collector import resting
 from .._internal.lazy import LazyModule
 from .._internal.progress import shown
 from .ir.draws import checked_seed
@@ -141,7 +142,7 @@ def load_onnx(
 @contextmanager
 def _loading(title, progress):
     """Shows or tells how far a reader is: a third for the file, the rest for the passes."""
-    with shown(progress, title) as tell:
+    with shown(progress, title) as tell, resting():
         tell(0.0, "reads the file")
         yield lambda part, doing="": tell((1 + 2 * part) / 3, doing)
 

@@ -257,6 +257,12 @@ def test_loading_takes_time_by_the_node():
     assert seconds(1000) < 20 * seconds(125)
 
 
+def test_long_chains_beside_a_factor():
+    """What a search for activations walks along ends after a few nodes, however many there are."""
+    chain = "; ".join(f"v{i} = Neg {f'v{i - 1}' if i else 'x'}" for i in range(2000))
+    check(-(np.arange(3, dtype=np.float32) ** 2), f"{chain}; b = Neg x; y = Mul b v1999", {"x": np.float32([0, 1, 2])})
+
+
 def test_each_pass_off_by_name():
     """A pass that is left out leaves its nodes where they are, and the same numbers come out."""
     x, w = some(1, 3, 6, 6), some(4, 3, 3, 3)

@@ -6,6 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
+import fusedops as fo
 from fusedops.graph.inference.evaluate import Interpreter
 from fusedops.graph.ir.graph import Graph, Node, Value
 from fusedops.graph.quantization.quantizer import Options, quantize
@@ -111,6 +112,19 @@ def test_plans_that_leave_are_freed_at_once():
         gone = weakref.ref(plan)
         del plan
         assert gone() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_collector_rests_while_a_network_is_read(on):
+    seen = []
+    (gc.enable if on else gc.disable)()
+    try:
+        with pytest.raises(ValueError, match="is not an ONNX model"):
+            fo.load_onnx(b"no network", progress=lambda part: seen.append(gc.isenabled()))
+        assert seen == [False]
+        assert gc.isenabled() == on
     finally:
         gc.enable()
 

@@ -247,6 +247,50 @@ def test_images_of_a_network_do_not_lie_where_their_input_does_in_a_page(sizes):
     assert all(b.offset % memory.ALIGNMENT == 0 and b.offset + b.nbytes <= top for b in [*chain, kept])
 
 
+def plain_layout(buffers):
+    """{buffer: offset} of small buffers and the bytes of all, each by a comparison with all others: the lowest free
+    places, or, where that takes little more memory, the middles of the first free lanes."""
+
+    def aligned(n):
+        return -(-n // memory.ALIGNMENT) * memory.ALIGNMENT
+
+    tight, lanes, middle, top = {}, [], {}, 0
+    for b in sorted(buffers, key=lambda b: (-b.nbytes, b.first)):
+        offset = 0
+        for other in sorted(filter(b.meets, tight), key=tight.get):
+            if tight[other] < offset + b.nbytes:
+                offset = max(offset, aligned(tight[other] + other.nbytes))
+        tight[b] = offset
+        free = next((lane for lane in lanes if not any(map(b.meets, lane))), None)
+        lanes += [[]] if free is None else []
+        (lanes[-1] if free is None else free).append(b)
+    for lane in lanes:
+        middle |= {b: aligned(top + (lane[0].nbytes - b.nbytes) // 2) for b in lane}
+        top = max(top, *(middle[b] + b.nbytes for b in lane))
+    lowest = max(tight[b] + b.nbytes for b in buffers)
+    return (middle, top) if top <= 1.25 * lowest else (tight, lowest)
+
+
+@pytest.mark.parametrize("spans", [2, 5, 40])
+def test_layouts_of_many_buffers(spans):
+    rng = np.random.default_rng(spans)
+    for n in (1, 2, 10, 60, 200):
+        first, last = rng.integers(0, 3 * n, n), rng.integers(0, spans, n)
+        sizes = rng.choice([0, 4, 256, 1000, 60000], n) if n % 20 else rng.integers(0, 5000, n)
+        buffers = [
+            memory.Buffer(int(size), first=int(f), last=int(f + m))
+            for size, f, m in zip(sizes, first, last, strict=True)
+        ]
+        top = memory.lay_out(buffers)
+        assert ({b: b.offset for b in buffers}, top) == plain_layout(buffers)
+
+
+def test_layouts_of_lives_that_end_before_they_begin():
+    for first, last in ((2, 1), (-1, 1)):
+        with pytest.raises(ValueError, match="in use"):
+            memory.lay_out([memory.Buffer(8, first=first, last=last)])
+
+
 def test_a_large_result_is_an_array_as_any_other(draw):
     x, w = draw(256, 64), draw(128, 64)
     tracemalloc.start()

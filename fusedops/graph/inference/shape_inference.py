@@ -24,12 +24,15 @@ def shape_inputs(graph, inner=False):
     """Names of the network's inputs whose values, not only whose shapes, decide on the shapes inside: integers, and
     floats if they are few.
     Of a graph inside a node, what it computes anew in each round is none of them."""
+    deciding = [v for node in graph.nodes for v in _shape_inputs(node) if v]
+    if not deciding:
+        return []
     inputs = graph.inputs[len(graph.inputs) - graph.captures :] if inner else graph.inputs
     knowable = {v.name for v in inputs if _may_decide(v)}.union(graph.constants)
     for node in graph.nodes:
         if OPERATORS[node.op].inference.shape_only or knowable.issuperset(node.reads()):
             knowable.update(node.outputs)
-    wanted = {v for node in graph.nodes for v in _shape_inputs(node) if v and v in knowable}
+    wanted = knowable.intersection(deciding)
     for node in reversed(graph.nodes):
         if not OPERATORS[node.op].inference.shape_only and wanted.intersection(node.outputs):
             wanted.update(node.reads())
@@ -46,8 +49,9 @@ def _may_decide(value):
 
 def _shape_inputs(node):
     """The inputs of a node on whose values shapes depend, those inside its graphs too."""
-    found = [node.input(i) for i in OPERATORS[node.op].inference.shape_inputs]
-    for key, graph in graphs_of(node).items():
+    record = OPERATORS[node.op]
+    found = [node.input(i) for i in record.inference.shape_inputs]
+    for key, graph in graphs_of(node).items() if record.subgraphs else ():
         outside = dict(
             zip(
                 (v.name for v in graph.inputs[len(graph.inputs) - graph.captures :]),

@@ -70,6 +70,9 @@ def _upcast_inside(graph):
 
 def _keep_roundings(graph):
     """Makes casts to 16 bits that are meant to round ``Narrow``; returns the values whose bits show."""
+    stored = any(a.dtype == np.float16 for a in graph.constants.values())
+    if not stored and not any(node.op in ("Cast", "CastLike") for node in graph.nodes):
+        return set()
     kinds, targets = _kinds_of_values(graph)
     shown = _shown_values(graph, kinds, targets)
     for node, kind in targets.items():

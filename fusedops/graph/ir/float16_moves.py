@@ -27,7 +27,7 @@ _PLACES = MOVES | _CACHES
 def tables(graph, dtype=np.float16):
     """The constants of a type of which nodes only gather rows."""
     found = {v: a for v, a in graph.constants.items() if a.dtype == dtype and v not in graph.results}
-    for node in graph.nodes:
+    for node in graph.nodes if found else ():
         for i, v in enumerate(node.reads()):
             if v in found and (i or node.op != "Gather"):
                 del found[v]

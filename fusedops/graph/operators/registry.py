@@ -183,7 +183,7 @@ class _Records(dict):
         return self[name] if name in self else default  # noqa: SIM401
 
     def __contains__(self, name):
-        return super().__contains__(name) or name in _FILES and self._made(name) is not None
+        return dict.__contains__(self, name) or name in _FILES and self._made(name) is not None
 
     def __iter__(self):
         return (name for name in _FILES if name in self)

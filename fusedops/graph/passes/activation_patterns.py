@@ -23,11 +23,10 @@ _LARGEST = 9  # nodes of an expression
 
 
 def run(context):
-    names = {}  # of the activations that expressions compute: a network has the same one many times
-    parts = {node: described for node in context.nodes() if (described := _described(node)) is not None}
+    patterns = _Patterns(context)
     for root in context.nodes(reverse=True):
-        if root.op in ROOTS and root in parts:
-            _recognize(context, root, names, parts)
+        if root.op in ROOTS and root in patterns.parts:
+            patterns.recognize(root)
 
 
 @functools.cache
@@ -36,84 +35,117 @@ def _activations():
     return np.stack([activate(_POINTS, name) for name in activations.PLAIN])
 
 
-def _recognize(context, root, names, parts):
-    graph = context.graph
-    producers, consumers = context.producers, context.consumers
-    cone = _cone(root, producers, parts)
-    if len(cone) < 2:
-        return
-    for x in dict.fromkeys(v for node in cone for v in node.inputs if v not in graph.constants):
-        nodes = _between(context, root, x, parts)
-        if nodes is None or len(nodes) < 2 or len(nodes) > _LARGEST:
-            continue
-        name = _name_of(graph, nodes, x, names, parts)
-        if name is None:
-            continue
-        escaping = [
-            n for n in nodes[:-1] if n.output in graph.results or any(c not in nodes for c in consumers[n.output])
-        ]
-        if escaping:
-            return context.refused(root, f"it computes {name}, but {escaping[0].name} inside it is used elsewhere too")
-        fused = Node("Activation", root.name, [x], root.outputs, activation=name)
-        context.add(fused, root)
-        parts[fused] = _described(fused)
-        context.remove(*nodes)
-        return context.fused(nodes[:-1], fused, passes=2 * len(nodes) - 2, per_element=0)
+class _Patterns:
+    """`parts` has what each node computes that an expression may consist of, and `numbers` the values that follow from
+    constants alone. Expressions are told apart by the numbers of their `forms`; `names` has the activation, or None, of
+    each: a network has the same one many times."""
 
+    def __init__(self, context):
+        self.context, self.forms, self.names = context, {}, {}
+        self.parts, self.numbers = {}, set(context.graph.constants)
+        for node in context.nodes():
+            described = _described(node)
+            if described is not None:
+                self.parts[node] = described
+                if self.numbers.issuperset(node.inputs):
+                    self.numbers.add(node.output)
 
-def _name_of(graph, nodes, x, names, parts):
-    """The activation that nodes compute of x, or None; `names` has those of earlier forms."""
-    form = _form(graph, nodes, x, parts)
-    if form not in names:
-        same = _same(_value(graph, nodes, x), _activations())
-        names[form] = next((name for name, same in zip(activations.PLAIN, same, strict=True) if same), None)
-    return names[form]
+    def recognize(self, root):
+        """Puts one node in the place of the expression that root ends, where an activation computes the same."""
+        context, results = self.context, self.context.graph.results
+        for x, made, form in self._cuts(root):
+            if form not in self.names:
+                self.names[form] = self._name_of(x, made)
+            name = self.names[form]
+            if name is None:
+                continue
+            nodes = self._in_order(root, x)
+            escaping = [
+                n for n in nodes[:-1] if n.output in results or any(c not in nodes for c in context.consumers[n.output])
+            ]
+            if escaping:
+                why = f"it computes {name}, but {escaping[0].name} inside it is used elsewhere too"
+                return context.refused(root, why)
+            fused = Node("Activation", root.name, [x], root.outputs, activation=name)
+            context.add(fused, root)
+            self.parts[fused] = _described(fused)
+            context.remove(*nodes)
+            return context.fused(nodes[:-1], fused, passes=2 * len(nodes) - 2, per_element=0)
 
+    def _cuts(self, root):
+        """(a value, the nodes that compute root from it and numbers alone, the number of their form) for each such
+        value, the nearest first. A walk takes the last of the nodes in front, and numbers first: where one value is in
+        front alone, all that follows it computes root. The form says what, whatever values are called: for each node
+        its place, its operator, and for each input its number or place."""
+        parts, forms = self.parts, self.forms
+        nodes, places, front, ends, axes, form = [], {root.output: 0}, [root], [], 0, None
+        while front and len(nodes) < _LARGEST:
+            if len(front) > 1:
+                front.sort(key=self._when)
+            node = front.pop()
+            nodes.append(node)
+            described = [form, places[node.output], parts[node]]
+            for v in node.inputs:
+                place = places.get(v)
+                if place is None:
+                    place = places[v] = self._place(v, len(places), front, ends)
+                    if place is None:
+                        return
+                    if place.__class__ is tuple:
+                        axes = max(axes, place[0])
+                described.append(place)
+            form = forms.setdefault(tuple(described), len(forms))
+            if len(front) + len(ends) == 1 < len(nodes):
+                x = front[0].output if front else ends[0]
+                if axes <= len(self.context.shape(x) or ()):
+                    yield x, nodes, form
 
-def _cone(root, producers, parts):
-    """The nearest element-wise nodes that root's value is computed by."""
-    found, front = [], [root]
-    while front and len(found) <= _LARGEST + 1:
-        node = front.pop(0)
-        if node not in found:
+    def _place(self, value, place, front, ends):
+        """What stands for a value in a form: a number itself, for others the place, with which they come in front, or
+        to the `ends` where no part makes them; None where an expression has no such value."""
+        maker = self.context.producers.get(value)
+        if maker in self.parts:
+            front.append(maker)
+            return place
+        constant = self.context.graph.constants.get(value)
+        if maker is None and constant is not None:
+            return (constant.ndim, constant.dtype.str, constant.tobytes()) if constant.size == 1 else None
+        ends.append(value)
+        return place if value else None
+
+    def _when(self, node):
+        return node.output in self.numbers, self.context.order[node]
+
+    def _name_of(self, x, made):
+        """The activation that nodes, the last one first, compute of x, or None."""
+        same = _same(_value(self.context.graph, made[::-1], x), _activations())
+        return next((name for name, same in zip(activations.PLAIN, same, strict=True) if same), None)
+
+    def _in_order(self, root, x):
+        """The nodes that compute root from x and numbers alone, each after what it reads."""
+        found, producers = [], self.context.producers
+
+        def visit(node):
+            for v in node.inputs:
+                if v != x and v in producers and producers[v] not in found:
+                    visit(producers[v])
             found.append(node)
-            front += [below for v in node.inputs if (below := producers.get(v)) in parts]
-    return found
+
+        visit(root)
+        return found
 
 
 def _described(node):
     """Returns the function that a node computes of single numbers, else None. An activation with a slope for each
     channel is none."""
+    activation = node.activation
     part = (
         OPERATORS[node.op].traits.elementwise
         and not node.residual
-        and (node.op == "Activation") == (node.activation is not None)
-        and activations.parse(node.activation)[3] is None
+        and (node.op == "Activation") == (activation is not None)
+        and (activation.__class__ is not tuple or activations.parse(activation)[3] is None)
     )
-    return (node.op, str(node.attrs), node.activation) if part else None
-
-
-def _between(context, root, x, parts):
-    """The nodes that compute root from x and numbers alone, in order; None where something else goes in, or gives the
-    result more axes."""
-    found, axes, producers = [], len(context.shape(x) or ()), context.producers
-    constants = context.graph.constants
-
-    def visit(node):
-        for v in node.inputs:
-            if v == x:
-                continue
-            below = producers.get(v)
-            if below is None:
-                constant = constants.get(v)
-                if constant is None or constant.size != 1 or constant.ndim > axes:
-                    return False
-            elif below not in parts or len(found) > _LARGEST or below not in found and not visit(below):
-                return False
-        found.append(node)
-        return True
-
-    return found if visit(root) else None
+    return (node.op, str(node.attrs) if node.attrs else "", activation) if part else None
 
 
 def _same(y, known):
@@ -125,20 +157,6 @@ def _same(y, known):
             np.isfinite(known), 2e-6 * np.abs(known) + np.where(far, np.finfo(np.float32).tiny, 2e-6), 0
         )
         return np.all((y == known) | (np.abs(y - known) <= tolerance) | far & ~np.isfinite(y), axis=1)
-
-
-def _form(graph, nodes, x, parts):
-    """Returns the form of an expression, whatever its values are called: for each node its operator, and for each input
-    its number or the place of the node that makes it."""
-    places, form = {x: -1}, []
-    for i, node in enumerate(nodes):
-        inputs = [
-            places.get(v) if v in places or not v else (a := graph.constants[v]).dtype.str + a.tobytes().hex()
-            for v in node.inputs
-        ]
-        form.append((*parts[node], *inputs))
-        places[node.output] = i
-    return tuple(form)
 
 
 def _value(graph, nodes, x):

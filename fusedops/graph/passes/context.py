@@ -197,6 +197,9 @@ def _lengths(graph, names):
 def _choices_of_sizes(graph):
     """Sizes for the open dimensions but batches: one of its own for each name, then one for all."""
     names = sorted({d for v in graph.inputs for d in (v.shape or ())[1:] if isinstance(d, str)})
+    if not names:
+        yield {}
+        return
     for step in (64, 8):
         own = {name: step * (i + 3) for i, name in enumerate(names)}
         yield from _sums(graph, own)

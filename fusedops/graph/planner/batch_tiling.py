@@ -28,21 +28,25 @@ MOST = 8  # times as many tiles as needed, where the batch has no better divisor
 
 def choose(steps, n, threads):
     """Sets in how many tiles each step runs; n is the size of the batch."""
-    tiles, cache = 1, CACHE_BYTES * threads
-    independent = {id(step) for step in steps if n > 1 and _has_independent_rows(step, n)}
-    for step in reversed(steps):
-        tiles = step.tiles = max(tiles, _needed(step, n, cache)) if id(step) in independent else 1
+    tiles, cache, independent = 1, CACHE_BYTES * threads, set()
+    for step in reversed(steps) if n > 1 else ():
+        total = sum(map(_nbytes, step.tensors()))
+        if tiles == 1 and total.__class__ is int and total <= cache:
+            continue  # one tile, whatever the step does with rows
+        apart = _has_independent_rows(step, n)
+        tiles = step.tiles = max(tiles, _needed(total, n, cache)) if apart else 1
+        if apart:
+            independent.add(id(step))
     for before, step in pairwise(steps):
-        if id(step) in independent and any(_nbytes(t) > cache for t in step.reads):
-            step.tiles = max(step.tiles, before.tiles)
+        if before.tiles > step.tiles and id(step) in independent and any(_nbytes(t) > cache for t in step.reads):
+            step.tiles = before.tiles
 
 
 def _nbytes(t):
     return prod(t.shape) * t.dtype.itemsize
 
 
-def _needed(step, n, cache):
-    total = sum(map(_nbytes, step.tensors()))
+def _needed(total, n, cache):
     if total <= cache:  # asked first: it leaves sizes open
         return 1
     return guard(_tiles, total, n, cache)
@@ -106,9 +110,9 @@ def cut(steps):
 
 
 def _sections_of_buffers(steps):
-    """The sections that use each buffer."""
+    """The sections that use each buffer, where one runs in tiles."""
     users = {}
-    for section in sections(steps):
+    for section in sections(steps) if any(step.tiles > 1 for step in steps) else ():
         for i in section:
             for t in steps[i].tensors():
                 users.setdefault(t.buffer, set()).add(section)

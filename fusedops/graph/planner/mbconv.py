@@ -28,8 +28,9 @@ def find(builder):
     """(steps, blocks): the builder's steps, with that of each block after its parts. Of two blocks that share a
     convolution the longer one comes first, for it saves more: 64 -> 128 of MobileNetV1 with the layers before it."""
     steps, blocks = builder.steps, []
-    writers = {id(t.buffer): step for step in steps for t in step.writes if t is not None}
-    for step in sorted(steps, key=lambda step: -step.node.attrs.get("block", 0)):
+    marked = [step for step in steps if step.kind == "conv2d" and step.node.attrs.get("block", 0)]
+    writers = {id(t.buffer): step for step in steps for t in step.writes if t is not None} if marked else {}
+    for step in sorted(marked, key=lambda step: -step.node.attrs["block"]):
         parts = _parts(step, writers)
         if parts is None:
             continue
@@ -38,10 +39,15 @@ def find(builder):
         x, y = parts[0].arguments["x"], step.arguments["y"]
         planes = x.strides[1] != 1 or y.strides[1] != 1
         blocks.append(Block(_joined(layer, parts), parts, None if planes else (x.shape[2:], y.shape[2:])))
+    return _with_wholes(steps, blocks) if blocks else steps, blocks
+
+
+def _with_wholes(steps, blocks):
+    """The steps, with that of each block after its parts."""
     wholes = {id(block.parts[-1]): [] for block in blocks}
     for block in blocks:
         wholes[id(block.parts[-1])].append(block.whole)
-    return [s for step in steps for s in (step, *wholes.get(id(step), ()))], blocks
+    return [s for step in steps for s in (step, *wholes.get(id(step), ()))]
 
 
 def numbered(blocks, steps, env, arena):
@@ -88,8 +94,8 @@ def report(blocks, outcomes, values=None):
 
 def _parts(last, writers):
     """The steps of the block that `last` ends, in order, or None."""
-    count, parts = last.node.attrs.get("block", 0) if last.kind == "conv2d" else 0, [last]
-    for _ in range(min(count, 2)):
+    parts = [last]
+    for _ in range(min(last.node.attrs["block"], 2)):
         before = writers.get(id(parts[0].arguments["x"].buffer))
         if before is None or before.kind != "conv2d" or before in parts:
             return None

@@ -6,8 +6,8 @@ every operator's axes mean what ONNX says, and a transposed, sliced, split or re
 express it. What C has no step for runs as a NumPy step between two programs, on the same memory.
 """
 
+import functools
 import math
-from dataclasses import replace
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,8 @@ from ..ir.symbolic import Conditions, concrete, is_symbolic
 from ..operators.registry import OPERATORS
 from ..operators.schema import Kernel
 from ..steps.lowering import LoweringContext, NoKernel
-from ..steps.tensor import TensorView, channels_last, physical_memory, same_order
+from ..steps.step import Step
+from ..steps.tensor import Buffer, TensorView, channels_last, physical_memory, same_order
 from . import batch_tiling, inplace, mbconv
 
 if TYPE_CHECKING:
@@ -98,11 +99,17 @@ def _ufunc_of(step):
     found = getattr(OPERATORS[node.op].evaluate, "ufunc", None)
     if found is None or node.activation is not None or node.residual or len(step.reads) != found.nin:
         return None
-    try:
-        made = found(*(np.ones((), t.dtype) for t in step.reads)).dtype
-    except TypeError:  # the call says so
-        return None
+    made = _made_by(found, *(t.dtype for t in step.reads))
     return found if made == step.writes[0].dtype else None
+
+
+@functools.cache
+def _made_by(ufunc, *dtypes):
+    """The type that NumPy's function makes of these; None where it takes others, as the call says."""
+    try:
+        return ufunc(*(np.ones((), dtype) for dtype in dtypes)).dtype
+    except TypeError:
+        return None
 
 
 class Branch(Evaluation):
@@ -131,15 +138,16 @@ class _Part:
         self.first, self.steps, self.template = first, steps, _core.ProgramTemplate()
         self._latest = None  # the program of the latest sizes, most of whose steps are those of the next
         self.options = [_core.STEPS[step.kind].options_of(step.arguments) for step in steps]
-        found = [[i for i, option in enumerate(options) if is_symbolic(option)] for options in self.options]
-        self.open = [(step, places) for step, places in enumerate(found) if places]
+        self.open = [] if not template.env.given else _open(self.options)
+        forms = {}
         for section in batch_tiling.sections(steps):
             first = len(self.template)
             for step in steps[section.start : section.stop]:
                 given = [step.arguments.get(name) for name in _core.STEPS[step.kind].tensors]
-                self.template.append(
-                    step.kind, [template.form(a) for a in given], step.arguments.get("name", step.kind)
-                )
+                for a in given:
+                    if id(a) not in forms:
+                        forms[id(a)] = template.form(a)
+                self.template.append(step.kind, [forms[id(a)] for a in given], step.arguments.get("name", step.kind))
             self.template.repeat(first, steps[section.start].tiles)
 
     def calls(self, idle, values, offsets, constants):
@@ -154,6 +162,12 @@ class _Part:
                 options[step] = tuple(given)
         self._latest = self.template.program(values, offsets, constants, options, idle, self.first, self._latest)
         return CallSequence(self, self._latest, idle)
+
+
+def _open(options):
+    """(number of a step, the numbers of its options that have open sizes) for each that has some."""
+    found = [[i for i, option in enumerate(each) if is_symbolic(option)] for each in options]
+    return [(step, places) for step, places in enumerate(found) if places]
 
 
 class SymbolicPlan:
@@ -332,22 +346,19 @@ class Plan:
 
     def step(self, step):
         """A step with the numbers of this plan."""
-        found = {id(t): self._tensor(t) for t in (*step.reads, *step.writes) if t is not None}
+        found: Any = {id(t): self._tensor(t) for t in (*step.reads, *step.writes) if t is not None}
         arguments = {
             name: found[id(a)] if id(a) in found else concrete(a, self._values) for name, a in step.arguments.items()
         }
         reads, writes = ([found.get(id(t)) for t in ts] for ts in (step.reads, step.writes))
-        return replace(step, arguments=arguments, reads=reads, writes=writes)
+        return Step(step.kind, step.node, arguments, reads, writes, step.inner, step.tiles)
 
     def _tensor(self, t):
         b = t.buffer.root()
         if id(b) not in self._buffers:
-            self._buffers[id(b)] = replace(
-                b,
-                nbytes=concrete(b.nbytes, self._values),
-                offset=self.template.offset(b, self._offsets),
-                array=concrete(b.array, self._values),
-            )
+            nbytes, array = concrete(b.nbytes, self._values), concrete(b.array, self._values)
+            offset = self.template.offset(b, self._offsets)
+            self._buffers[id(b)] = Buffer(nbytes, b.slot, array, offset, b.first, b.last)
         return TensorView(self._buffers[id(b)], *concrete(tuple(t[1:]), self._values))
 
 
@@ -441,18 +452,22 @@ def _is_whole_image(t, shape):
     return t.shape == shape and t.whole() and same_order(shape, t.strides, channels_last(shape))
 
 
+def _pixel(convolution):
+    """The floats from one pixel to the next that a convolution wants."""
+    return convolution.arguments["layer"]._pixel()
+
+
 def _space_pixels(steps):
     """Gives the pixels of an image the distance that the convolution that reads it wants, where convolutions alone
     use its memory."""
     users = {}
-    for step in steps:
+    wanting = [step for step in steps if step.kind == "conv2d" and _pixel(step) != step.arguments["x"].shape[1]]
+    for step in steps if wanting else ():
         for t in step.tensors():
             users.setdefault(id(t.buffer), []).append((step, t))
-    for step in steps:
-        if step.kind != "conv2d":
-            continue
-        x, floats = step.arguments["x"], step.arguments["layer"]._pixel()
-        if floats == x.shape[1] or not x.buffer.in_arena():
+    for step in wanting:
+        x, floats = step.arguments["x"], _pixel(step)
+        if not x.buffer.in_arena():
             continue
         using = users[id(x.buffer)]
         if not all(s.kind == "conv2d" and _is_whole_image(t, x.shape) for s, t in using):

@@ -15,6 +15,7 @@ from weakref import WeakSet
 import numpy as np
 
 from ... import _core
+from ..._internal.collector import resting
 from ..._internal.lazy import LazyModule
 from ..inference.shape_inference import MAX_VALUES, infer, shape_inputs
 from ..ir.float16_moves import keep_moved
@@ -177,7 +178,8 @@ class Session:
                 found = self._plans.get(key)
                 if found is None:
                     values, start = {name: x.copy() for name, x in values.items()}, perf_counter()
-                    found = self._new_plan(shapes, values, threads, arrays, capacity)
+                    with resting():
+                        found = self._new_plan(shapes, values, threads, arrays, capacity)
                     if plan_log.LOGGER.isEnabledFor(INFO) and not self.inner:
                         plan_log.planned(self.graph, found[0], shapes, perf_counter() - start)
                     most = CACHED_PLANS if capacity else PLANS

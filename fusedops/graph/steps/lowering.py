@@ -20,6 +20,16 @@ class NoKernel(Exception):
     """The kernels have no such step for tensors of this type or of so many axes: NumPy computes the node."""
 
 
+def _with_few_axes(kind, arguments):
+    """The tensors among a step's arguments with no more axes than kernels take."""
+    tensors = {name: a for name, a in arguments.items() if isinstance(a, TensorView)}
+    if len({t.shape for t in tensors.values()}) == 1 and kind in _FOLDS:
+        few = folded(list(tensors.values()))
+        if len(few[0].shape) <= _core.AXES:
+            return dict(zip(tensors, few, strict=True))
+    raise NoKernel(kind)
+
+
 class LoweringContext:
     """Steps as they are added, and where every value of the graph stands.
 
@@ -139,17 +149,10 @@ class LoweringContext:
     def add(self, kind, node, **arguments):
         """Adds a step of a program; _core.STEPS[kind] has the names of its arguments. Axes beyond those that kernels
         take are folded; NoKernel where they cannot be."""
-        tensors = {name: a for name, a in arguments.items() if isinstance(a, TensorView)}
-        if any(len(t.shape) > _core.AXES for t in tensors.values()):
-            few = (
-                folded(list(tensors.values()))
-                if len({t.shape for t in tensors.values()}) == 1 and kind in _FOLDS
-                else None
-            )
-            if few is None or len(few[0].shape) > _core.AXES:
-                raise NoKernel(kind)
-            arguments |= dict(zip(tensors, few, strict=True))
-        self.steps.append(Step.of(kind, node, arguments))
+        step = Step.of(kind, node, arguments)
+        if any(len(t.shape) > _core.AXES for t in (*step.reads, *step.writes)):
+            step = Step.of(kind, node, arguments | _with_few_axes(kind, arguments))
+        self.steps.append(step)
 
     def numpy(self, node, reads, writes):
         """Adds a step that NumPy computes."""

@@ -24,14 +24,9 @@ class Step:
     def of(cls, kind, node, arguments):
         """A step of a program; its description says what it reads and writes."""
         results = _core.STEPS[kind].results
-        tensors = {name: a for name, a in arguments.items() if isinstance(a, TensorView)}
-        return cls(
-            kind,
-            node,
-            arguments,
-            [t for name, t in tensors.items() if name not in results],
-            [tensors[name] for name in results if name in tensors],
-        )
+        reads = [a for name, a in arguments.items() if isinstance(a, TensorView) and name not in results]
+        writes = [a for name in results if isinstance(a := arguments.get(name), TensorView)]
+        return cls(kind, node, arguments, reads, writes)
 
     def tensors(self):
         return [t for t in (*self.reads, *self.writes) if t is not None]

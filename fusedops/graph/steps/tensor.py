@@ -205,6 +205,8 @@ def channels_last(shape):
 def in_order_of(shape, like):
     """Dense strides for a shape whose axes lie in memory as those of the strides `like`."""
     order = sorted(range(len(shape)), key=lambda i: -abs(like[i]))
+    if order == list(range(len(shape))):
+        return row_major(shape)
     dense = row_major([shape[i] for i in order])
     return tuple(dense[order.index(i)] for i in range(len(shape)))
 

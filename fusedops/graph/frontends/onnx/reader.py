@@ -139,15 +139,20 @@ class _Library:
     def _collect(self, graph, opset, unknown, seen, depth=0):
         if depth > DEEPEST:
             raise DamagedFile(f"the model is damaged: functions call each other {depth} deep")
+        known = set()  # operators of nodes before
         for i, node in enumerate(self.ordered(graph, graph.outputs)):
             for inner in node.graphs:
                 self._collect(inner, opset, unknown, seen, depth)
+            if node.key in known:
+                continue
             function = self.functions.get(node.key)
             if function is not None:
                 if node.key not in seen:
                     seen.add(node.key)
                     self._collect(function, self.opset_of(function), unknown, seen, depth + 1)
-            elif not self._is_known(node, opset):
+            elif self._is_known(node, opset):
+                known.add(node.key)
+            else:
                 unknown.setdefault(node.op, []).append(node.name or f"#{i}")
 
     @functools.cached_property
@@ -397,15 +402,16 @@ class _Reader(GraphBuilder):
         """Reads the nodes that the outputs of a graph or function need; `named` makes the name of a value from that
         in the file."""
         operations = self.library.ordered(graph, outputs)
-        used = {v for each in operations for v in each.reads}.union(outputs)
+        used = set(outputs).union(*(each.reads for each in operations))
         for i, each in enumerate(operations):
             name = unique(each.name or f"{each.key[1]}_{i}", self.names)
             scope = self.scope
             inputs = [scope[v] if v in scope else self.resolve(v, f"node {name!r}") for v in each.inputs]
             made = [v if v in used or not j else "" for j, v in enumerate(each.outputs)]
-            scope.update({v: named(v) for v in made if v})
+            results = [named(v) if v else "" for v in made]
+            scope.update(zip(made, results, strict=True))
             try:
-                self.read(each, name, inputs, [scope[v] for v in made])
+                self.read(each, name, inputs, results)
             except (BadNode, IndexError) as e:  # of an input that is not there
                 raise DamagedFile(
                     f"the model is damaged: node {name!r} ({each.key[1]}) lacks or misuses an input or attribute: {e}"
@@ -439,6 +445,8 @@ class _Reader(GraphBuilder):
 
     def attributes_of(self, operation):
         """The attributes of a node by name; one that refers to an attribute of the function around it is that."""
+        if not operation.attributes:
+            return {}
         found = {a.name: self.given.get(a.ref) if a.ref else a for a in operation.attributes}
         return {name: a for name, a in found.items() if a is not None} if None in found.values() else found
 

@@ -57,10 +57,10 @@ class Operation:
     """A node. `op` is its operator with the domain, `key` these two. `reads` are the values that it takes, and those
     that graphs inside it take from outside."""
 
-    __slots__ = "attributes", "domain", "graphs", "inputs", "key", "name", "nested", "op", "outputs", "proto", "reads"
+    __slots__ = "attributes", "domain", "graphs", "inputs", "key", "name", "nested", "op", "outputs", "reads"
 
     def __init__(self, proto, i, outside):
-        self.proto, self.name, self.domain, kind = proto, proto.name, one_name(proto.domain), proto.op_type
+        self.name, self.domain, kind = proto.name, one_name(proto.domain), proto.op_type
         self.inputs, self.outputs = list(proto.input), list(proto.output)
         self.attributes = [Attribute(a, outside) for a in proto.attribute]
         try:
@@ -68,7 +68,7 @@ class Operation:
         except TypeError:
             raise ValueError(f"node {i} has a name that is not text") from None
         self.key, self.op = (self.domain, kind), f"{self.domain}.{kind}" if self.domain else kind
-        self.nested = [graph for a in self.attributes for graph in a.graphs]
+        self.nested = [graph for a in self.attributes if a.graphs for graph in a.graphs]
         self.graphs = [a.graph for a in self.attributes if a.graph] if self.nested else ()
         self.reads = dict.fromkeys(self.inputs)
         self.reads.pop("", None)
@@ -88,7 +88,7 @@ class Graph:
         for _, tensor in self.tensors:
             _hold(outside, tensor)
         self.nodes = [Operation(node, i, outside) for i, node in enumerate(proto.node)]
-        made = {v for node in self.nodes for v in node.outputs}
+        made = set().union(*(node.outputs for node in self.nodes))
         made.update(v.name for v in self.inputs)
         made.update(name for name, _ in self.tensors)
         reads = [*(v for node in self.nodes for v in node.reads), *self.outputs]
@@ -98,7 +98,7 @@ class Graph:
         """The graph and those inside its nodes."""
         yield self
         for node in self.nodes:
-            for graph in node.nested:
+            for graph in node.nested or ():
                 yield from graph.all()
 
 

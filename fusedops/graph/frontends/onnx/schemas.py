@@ -56,9 +56,11 @@ def check(node, opset):
     schema = _schema(node.op, opset)
     if schema is None or node.op == "Constant":
         return
-    counts, attributes, needed = schema
-    _check_count(node, "inputs", len(node.inputs), *counts[:2])
-    _check_count(node, "outputs", len(node.outputs), *counts[2:])
+    (fewest, most, fewest_outputs, most_outputs), attributes, needed = schema
+    if not fewest <= len(node.inputs) <= most:
+        raise _wrong_count(node, "inputs", len(node.inputs), fewest, most)
+    if not fewest_outputs <= len(node.outputs) <= most_outputs:
+        raise _wrong_count(node, "outputs", len(node.outputs), fewest_outputs, most_outputs)
     for a in node.attributes:
         _check_attribute(node, a, attributes.get(a.name))
     if needed:
@@ -68,11 +70,10 @@ def check(node, opset):
             raise ValueError(f"{_named(node)} has no attribute {missing[0]!r}")
 
 
-def _check_count(node, what, given, least, most):
-    if not least <= given <= most:
-        takes = f"{least}" if least == most else f"at least {least}" if most >= MANY else f"{least} to {most}"
-        had = f"{given} {what[:-1] if given == 1 else what}"
-        raise ValueError(f"{_named(node)} has {had}, where {node.key[1]} has {takes}")
+def _wrong_count(node, what, given, least, most):
+    takes = f"{least}" if least == most else f"at least {least}" if most >= MANY else f"{least} to {most}"
+    had = f"{given} {what[:-1] if given == 1 else what}"
+    return ValueError(f"{_named(node)} has {had}, where {node.key[1]} has {takes}")
 
 
 def _check_attribute(node, a, kind):

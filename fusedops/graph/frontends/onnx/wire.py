@@ -13,6 +13,7 @@ import numpy as np
 LARGE = 1 << 16  # bytes of data that are not copied
 DEEPEST = 100  # messages inside messages, as protobuf has it
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
+_ONE_OF_MANY = {True, "number"}  # what a field says of repetition where each value has a field of its own
 _SHORT = 64  # bytes of packed numbers that Python reads one by one
 
 
@@ -61,34 +62,36 @@ def _message(kind, data, at, end, depth):
             start, at = at, at + size
             if at > end:
                 raise ValueError("Error parsing message: a field ends after it")
-            if field is not None:
-                _take(values, field, field[1](data, start, at, depth))
+            if field is None:
+                continue
+            value = field[1](data, start, at, depth)
         else:
             value, at = _number(data, at, key)
-            if field is not None:
-                _take(values, field, field[1](value))
+            if field is None:
+                continue
+            value = field[1](value)
+        name, _, repeated = field
+        if name in values:
+            _add(values, field, value)
+        else:
+            values[name] = [value] if repeated in _ONE_OF_MANY else value
     if at > end:
         raise ValueError("Error parsing message: a field ends after it")
     return found
 
 
-def _take(values, field, value):
-    """Puts a value into a message: beside others, in the place of another, or in addition to it."""
+def _add(values, field, value):
+    """Puts another value into a message: beside the first ones, in the place of the first, or in addition to it."""
     name, _, repeated = field
-    if not repeated:
-        old = values.get(name)
-        values[name] = _merged(old, value) if isinstance(old, Message) else value
+    found = values[name]
+    if repeated == "number":  # numbers that came before in one field may be an array
+        values[name] = [*found, value]
     elif repeated == "packed":
-        values[name] = [*values[name], *value] if name in values else value
-    elif name in values:
-        values[name] = [*values[name], value] if repeated == "number" else _appended(values[name], value)
+        values[name] = [*found, *value]
+    elif repeated:
+        found.append(value)
     else:
-        values[name] = [value]
-
-
-def _appended(found, value):
-    found.append(value)
-    return found
+        values[name] = _merged(found, value) if isinstance(found, Message) else value
 
 
 def _merged(old, new):
