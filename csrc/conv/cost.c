@@ -45,12 +45,20 @@ static bool winograd1d_pays(const fo_conv2d *plan, const fo_conv2d_size *z) {
 
 /* ---- im2col ------------------------------------------------------------------------------------------------------ */
 
+/* Whether patches of a dilated kernel are long enough to be copied sooner: of 8 channels they take 1.4 times as long. */
+static bool is_dilated(const fo_conv2d *plan) {
+    return (plan->s.dh > 1 || plan->s.dw > 1) && plan->icg >= 4 * FO_IM2COL_MIN_CHANNELS;
+}
+
+static bool is_small(const fo_conv2d_size *z) { return z->oh * z->ow <= FO_IM2COL_MAX_PIXELS; }
+
 static bool im2col_pays(const fo_conv2d *plan, const fo_conv2d_size *z, bool winograd1d) {
     if ((plan->s.algorithm != FO_AUTO && plan->s.algorithm != FO_DIRECT) || !fo_im2col_applies(plan, z)) return false;
     if (plan->icg < FO_IM2COL_MIN_CHANNELS) return false;
     if (plan->s.kh == 1 && z->ih == 1) return false; /* one order of sums for sequences of any length */
-    const bool small = z->oh * z->ow <= FO_IM2COL_MAX_PIXELS && 4 * fo_im2col_floats(plan, z) <= FO_L2_SHARE;
-    return (small && !winograd1d) || fo_im2col_share(plan, z) <= FO_IM2COL_MAX_SHARE;
+    const bool small = is_small(z) && 4 * fo_im2col_floats(plan, z) <= FO_L2_SHARE;
+    const double most = is_dilated(plan) ? FO_IM2COL_MAX_SHARE_DILATED : FO_IM2COL_MAX_SHARE;
+    return (small && !winograd1d) || fo_im2col_share(plan, z) <= most;
 }
 
 fo_costing fo_costing_of(const fo_conv2d *plan, const fo_conv2d_size *z) {
@@ -66,8 +74,9 @@ double fo_cost_im2col(const fo_costing *c) {
     const fo_conv2d *plan = c->plan;
     if (!c->im2col) return INFINITY;
     const double weights = (double)plan->k * plan->ocg;
-    const double rows = fo_im2col_share(plan, c->z) * (double)c->z->oh * c->z->ow;
-    return nanoseconds(plan, rows * weights);
+    const double share = fo_im2col_share(plan, c->z), rows = share * (double)c->z->oh * c->z->ow;
+    const bool more = is_dilated(plan) && share > FO_IM2COL_MAX_SHARE && !is_small(c->z);
+    return nanoseconds(plan, (more ? FO_IM2COL_DILATED : 1) * rows * weights);
 }
 
 /* ---- direct ------------------------------------------------------------------------------------------------------ */

@@ -112,6 +112,10 @@ static const double FO_DIRECT_NEARLY = 1.01;
 
 enum { FO_IM2COL_MAX_PIXELS = 64 };            /* of an image, unless many products are left out */
 static const double FO_IM2COL_MAX_SHARE = 0.7; /* of products, then */
+/* Of a dilated kernel, whose image a direct convolution copies with wide borders: 64 -> 64 channels of 56x56 that are
+ * dilated by 24 take 1.7 ms, not 3.9 (Zen 4). */
+static const double FO_IM2COL_MAX_SHARE_DILATED = 0.95;
+static const double FO_IM2COL_DILATED = 1.15; /* times its multiply-adds, above the usual share */
 /* One row, as of a sequence, has none: its bits must not depend on its length, and without patches it takes 0.57 to
  * 0.95 of the time, but for a few pixels of many channels (512 -> 512 of 3 taps, 4 pixels: AVX-512 1.5, AVX2 0.8). */
 /* Copies take longer than they gain where patches are short: 3 -> 32 channels at 16x16, stride 2, 1.7 times as long. */
