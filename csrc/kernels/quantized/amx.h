@@ -40,6 +40,8 @@ enum { AMX_A_OF_PAIRS = 4, AMX_A_OF_STREAMS = 2 };
     do \
         if (type == FO_BF16) \
             __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sums ::); \
+        else if (type == FO_U8) \
+            __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #sums ::); \
         else \
             __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #sums ::); \
     while (0)
