@@ -45,7 +45,8 @@ static bool winograd1d_pays(const fo_conv2d *plan, const fo_conv2d_size *z) {
 
 /* ---- im2col ------------------------------------------------------------------------------------------------------ */
 
-/* Whether patches of a dilated kernel are long enough to be copied sooner: of 8 channels they take 1.4 times as long. */
+/* Whether patches of a dilated kernel are long enough to be copied sooner: of 8 channels that takes 1.4 times as
+ * long. */
 static bool is_dilated(const fo_conv2d *plan) {
     return (plan->s.dh > 1 || plan->s.dw > 1) && plan->icg >= 4 * FO_IM2COL_MIN_CHANNELS;
 }

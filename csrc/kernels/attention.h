@@ -142,8 +142,8 @@ void FO_NAME(fo_attention_end)(ptrdiff_t n, const float *values, float sum, floa
 /* n > 0 elements of float16, zeros after them. */
 INLINE vf v_load_f16_tail(const uint16_t *p, ptrdiff_t n) {
     uint16_t some[VL] = {0};
-    if (VL == 1 || n >= VL) return v_load_f16(p);
-    memcpy(some, p, (size_t)n * sizeof *p);
+    if (n >= VL) return v_load_f16(p);
+    for (ptrdiff_t l = 0; l < VL - 1 && l < n; l++) some[l] = p[l];
     return v_load_f16(some);
 }
 

@@ -43,6 +43,7 @@ void FO_NAME(fo_gemm_bf16)(const fo_gemm_args *);
 void FO_NAME(fo_gemm_blocks)(const fo_gemm_args *);
 void fo_gemm_int8_amx(const fo_gemm_args *);
 void fo_gemm_bf16_amx(const fo_gemm_args *);
+void fo_gemm_blocks_amx(const fo_gemm_args *);
 void FO_NAME(fo_narrow_bf16)(ptrdiff_t n, const float *x, uint16_t *y);
 
 #endif

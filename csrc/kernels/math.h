@@ -77,7 +77,7 @@ INLINE vf v_bits_of(vf x, int first, int bits) {
         uint32_t words[VL];
     } memory;
     v_store(memory.lanes, x);
-    return v_sub(v_load_bits(memory.words, first, bits), v_set1(0x1p23f));
+    return v_sub(v_load_bits(memory.words, first, 0, bits), v_set1(0x1p23f));
 }
 
 /* ln x = n ln 2 + ln(1 + f) for x = 2^n (1 + f), f in sqrt(1/2) - 1 .. sqrt(2) - 1, with the polynomial of Cephes.

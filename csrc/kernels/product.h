@@ -62,6 +62,7 @@ typedef enum {
     FO_A_TABLE,   /* a[i*lda + table[p]], b[p*ldb]: a convolution whose rows are pixels */
     FO_B_TABLE,   /* a[i*lda + p], b[table[p]]: a convolution whose columns are pixels */
     FO_BLOCKWISE, /* a[i*lda + p], weights of 4 or 8 bits: `bits` from step `first` and column `column` on */
+    FO_UNPACKING, /* the same, for a tile's rows: its weights also go to `packed` */
     FO_B_PACKING, /* as FO_ROWS, of a B in the caller's memory: nothing is read beyond column n */
     FO_COLUMNS,   /* a[i*lda + p*ak], b[j*ldb + i*bi + p]: few columns of many steps (fo_is_dots), k > 0 */
     FO_FORMS
@@ -99,7 +100,9 @@ typedef struct {
         const int8_t *b_groups;
     };
     ptrdiff_t ldb, panel;
-    float *packed; /* FO_B_PACKING: scratch for a panel, k * nr floats */
+    /* scratch: FO_B_PACKING, and FO_BLOCKWISE of more than FO_BLOCKWISE_ROWS, for a panel, k * nr floats; 4 bits by
+     * tiles, for a panel's bytes */
+    float *packed;
     const ptrdiff_t *table;
     const fo_blockwise *bits; /* weights in blocks */
     ptrdiff_t first, column;  /* column: of the product, where this call's first one is */

@@ -11,6 +11,7 @@
 #include "quantized/qblockwise.h"
 #ifdef HAS_AMX
 #include "quantized/amx.h"
+#include "quantized/amx_blocks.h"
 #endif
 #include "quantized/qdepthwise.h"
 #include "quantized/qdepthwise_planes.h"

@@ -16,19 +16,20 @@
      .nr = NR, .run = FO_KERNEL_EVERYWHERE(gemm)}
 
 #define INT8_TYPES FO_OF(FO_F32) | FO_OF(FO_U8) | FO_OF(FO_S8)
-#define INT8(columns, is_tiles, speed, cost, kernel) \
+#define INT8(columns, is_tiles, speed, cost, kernel, of_blocks) \
     {.product = {DOT_SIGNED ? FO_S8 : FO_U8, FO_S8, FO_S32, 4}, .reads = DOT_SIGNED ? FO_S8 : FO_U8, \
      .types = INT8_TYPES, .segments = true, .tiles = is_tiles, .phases = PHASES, .mr = Q_ROWS, .nr = columns, \
      .rate = speed, .costs = cost, .run = kernel}, \
     {.product = {FO_S8, FO_U8, FO_F32, 4}, .reads = FO_S8, .types = FO_OF(FO_F32), .phases = 1, .mr = Q_ROWS, \
-     .nr = columns, .rate = 8, .run = FO_NAME(fo_gemm_blocks)}
+     .tiles = is_tiles, .nr = columns, .rate = 8, .run = of_blocks}
 #define BFLOAT16(columns, is_tiles, speed, cost, kernel) \
     {.product = {FO_BF16, FO_BF16, FO_F32, 2}, .reads = FO_BF16, .types = FO_OF(FO_F32) | FO_OF(FO_BF16), \
      .segments = true, .tiles = is_tiles, .phases = 1, .mr = Q_ROWS, .nr = columns, .rate = speed, .costs = cost, \
      .run = kernel}
 
 #define COSTS_OF_INT8 (PHASES == 1 ? &fo_costs_of_vnni : &fo_costs_of_multiply_add)
-#define INT8_BY_VECTORS INT8(Q_VECTORS * VL, false, PHASES == 1 ? 8 : 4, COSTS_OF_INT8, FO_NAME(fo_gemm_int8))
+#define INT8_BY_VECTORS \
+    INT8(Q_VECTORS * VL, false, PHASES == 1 ? 8 : 4, COSTS_OF_INT8, FO_NAME(fo_gemm_int8), FO_NAME(fo_gemm_blocks))
 
 static const fo_product_kernel products[] = {INT8_BY_VECTORS, FLOATS, {.run = NULL}};
 
@@ -60,9 +61,10 @@ const fo_kernels FO_JOIN(fo_kernels, BF16_SET) = TABLE(BF16_SET, with_bf16);
 #endif
 #ifdef HAS_AMX
 enum { AMX_COLUMNS = 2 * VL };
-static const fo_product_kernel with_tiles[] = {INT8(AMX_COLUMNS, true, 32, &fo_costs_of_amx, fo_gemm_int8_amx),
-                                               BFLOAT16(AMX_COLUMNS, true, 16, &fo_costs_of_bf16_amx, fo_gemm_bf16_amx),
-                                               FLOATS,
-                                               {.run = NULL}};
+static const fo_product_kernel with_tiles[] = {
+    INT8(AMX_COLUMNS, true, 32, &fo_costs_of_amx, fo_gemm_int8_amx, fo_gemm_blocks_amx),
+    BFLOAT16(AMX_COLUMNS, true, 16, &fo_costs_of_bf16_amx, fo_gemm_bf16_amx),
+    FLOATS,
+    {.run = NULL}};
 const fo_kernels fo_kernels_avx512amx = TABLE(avx512amx, with_tiles);
 #endif

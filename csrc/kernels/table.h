@@ -298,8 +298,6 @@ typedef struct {
             ptrdiff_t step, float *y, ptrdiff_t ldy), EVERYWHERE) \
     /* to[i] = from[i], of a type of weights, for i < n */ \
     X(widen, (ptrdiff_t n, fo_dtype type, const void *from, float *to), EVERYWHERE) \
-    /* to[p*nr + j] = column `column` + j of w at step p, for j < nr and p < k */ \
-    X(unpack, (const fo_blockwise *w, ptrdiff_t k, ptrdiff_t column, float *to), EVERYWHERE) \
     /* folded[i] = w[i] * scale for i < n, 0 where that is denormal; folded may be w */ \
     X(fold, (ptrdiff_t n, const float *w, double scale, float *folded), EVERYWHERE) \
     /* bfloat16[i] = x[i] rounded for i < n */ \

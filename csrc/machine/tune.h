@@ -39,14 +39,18 @@ enum {
      * (AVX-512), 0.79 (AVX2) */
     FO_PIECE_STEPS = 1024,
     FO_PIECE_COLUMNS = 256,
-    /* by weights of 4 or 8 bits that are unpacked in registers, in two tiles: 8 rows 0.8 of the time of floats, 12 rows
-     * 1.12, but unpacked before 16 rows 0.98 (Xeon, AVX2) */
+    /* by weights of 4 or 8 bits that each tile unpacks itself; of more the first tile keeps them for others. AVX2, two
+     * tiles of 8 rows 0.95 to 1.0 of the time of floats (Zen 4) */
     FO_BLOCKWISE_ROWS = 8,
     FO_MIN_ROWS = 48,         /* of a block, or weights pass too often: 24 on two threads 1.03 (AVX2) */
     FO_FINER_COLUMNS = 256,   /* up to which half an empty vector counts, at half rate: n = 24 0.68 (Zen 4) */
     FO_HALF_WIDTH_STEPS = 48, /* up to which stores of half a line are faster there: 0.91 to 0.97 (Zen 4) */
     FO_TASKS_A_THREAD = 4,    /* of most operations: a slow thread does not hold up all */
 };
+
+/* Rows of a tile that unpacks such weights, of mr: their multiply-adds hide it, and registers are left for scales and
+ * zero points. AVX-512, time of floats: 8 rows 0.9, 16 and 32 1.0; of 4 rows 1.36, and unpacked before 1.1 (Zen 4). */
+#define FO_BLOCKWISE_HIGH(mr) ((mr) - (mr) / 3)
 
 /* Steps from which rows are lanes in a product of n <= 3 columns: one of 16 takes 0.6 to 0.9 of the tiles' time, two of
  * 64 0.7, three of 64 1.0, of 16 1.25 (Zen 4, AVX2). */

@@ -18,10 +18,10 @@ INLINE vf v_load_bf16(const uint16_t *p) {
     const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
 }
-INLINE vf v_load_bits(const uint32_t *p, int first, int bits) {
+INLINE vf v_load_bits(const uint32_t *p, int first, int at, int bits) {
     const __m256i words = _mm256_srli_epi32(_mm256_loadu_si256((const __m256i *)p), first);
     return _mm256_castsi256_ps(
-        _mm256_or_si256(_mm256_and_si256(words, _mm256_set1_epi32((1 << bits) - 1)), _mm256_set1_epi32(V_BITS)));
+        _mm256_or_si256(_mm256_and_si256(words, _mm256_set1_epi32(V_MASK(at, bits))), _mm256_set1_epi32(V_BITS(at))));
 }
 INLINE __m256i v_clamped_(ptrdiff_t i) { return _mm256_set1_epi32(i < 0 ? 0 : i > VL ? VL : (int)i); }
 INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) {

@@ -21,10 +21,10 @@ INLINE vf v_load_bf16(const uint16_t *p) {
     const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
 }
-INLINE vf v_load_bits(const uint32_t *p, int first, int bits) {
+INLINE vf v_load_bits(const uint32_t *p, int first, int at, int bits) {
     const __m512i words = _mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(first));
-    const __m512i mask = _mm512_set1_epi32((1 << bits) - 1); /* words & mask | V_BITS */
-    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(words, mask, _mm512_set1_epi32(V_BITS), 0xea));
+    const __m512i mask = _mm512_set1_epi32(V_MASK(at, bits)); /* words & mask | V_BITS */
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(words, mask, _mm512_set1_epi32(V_BITS(at)), 0xea));
 }
 INLINE uint32_t v_below_(ptrdiff_t i) { return (1u << (i < 0 ? 0 : i > VL ? VL : i)) - 1; }
 INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) { return (vm)(v_below_(hi) & ~v_below_(lo)); }

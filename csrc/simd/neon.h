@@ -15,9 +15,9 @@ INLINE void v_store(float *p, vf v) { vst1q_f32(p, v); }
 INLINE vf v_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 INLINE void v_store_f16(uint16_t *p, vf v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v))); }
 INLINE vf v_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
-INLINE vf v_load_bits(const uint32_t *p, int first, int bits) {
-    const uint32x4_t words = vandq_u32(vld1q_u32(p) >> first, vdupq_n_u32((1u << bits) - 1));
-    return vreinterpretq_f32_u32(vorrq_u32(words, vdupq_n_u32(V_BITS)));
+INLINE vf v_load_bits(const uint32_t *p, int first, int at, int bits) {
+    const uint32x4_t words = vandq_u32(vld1q_u32(p) >> first, vdupq_n_u32(V_MASK(at, bits)));
+    return vreinterpretq_f32_u32(vorrq_u32(words, vdupq_n_u32(V_BITS(at))));
 }
 INLINE int32x4_t v_clamped_(ptrdiff_t i) { return vdupq_n_s32(i < 0 ? 0 : i > VL ? VL : (int)i); }
 INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) {

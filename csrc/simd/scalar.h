@@ -34,8 +34,8 @@ INLINE vf v_load_bf16(const uint16_t *p) {
     memcpy(&v, &u, sizeof v);
     return v;
 }
-INLINE vf v_load_bits(const uint32_t *p, int first, int bits) {
-    return 0x1p23f + (float)(*p >> first & ((1u << bits) - 1));
+INLINE vf v_load_bits(const uint32_t *p, int first, int at, int bits) {
+    return (float)(1 << (23 - at)) + (float)(*p >> (first + at) & ((1u << bits) - 1));
 }
 INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) { return lo <= 0 && hi > 0; }
 INLINE vf v_load_mask(const float *p, vm m) { return m ? *p : 0; }

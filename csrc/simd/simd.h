@@ -14,7 +14,8 @@
  *   v_load_f16(p)                      VL float16 values (their bits), widened exactly; a signaling NaN becomes quiet
  *   v_store_f16(p, v)                  VL floats as float16, rounded to nearest, ties to even; NaN stays a quiet one
  *   v_load_bf16(p)                     VL bfloat16 values (their bits), widened exactly
- *   v_load_bits(p, first, bits)        of VL words at p those bits, as a number q: 2^23 + q
+ *   v_load_bits(p, first, at, bits)    of VL words at p so many bits from first + at on, a number q, which stays at bit
+ *                                      `at`, where it is not shifted to: 2^(23 - at) + q
  *   v_load_mask(p, m)                  lanes of m from p[lane], the others 0; memory outside m is not touched
  *   v_store_mask(p, v, m)              lanes of m to p[lane]; memory outside m is not touched
  *   v_load_tail(p, n) v_store_tail(p, v, n)   the same with m = v_range(0, n); what is stored, of n >= 0
@@ -60,8 +61,9 @@
 /* A float near V_POW2 holds its integer part in its low bits, n + 127 of them: the exponent field of 2^n. */
 #define V_POW2 0x1.8000fep23f
 
-/* A float of this exponent has an integer of up to 23 bits in its low bits. */
-#define V_BITS 0x4b000000
+/* A float of this exponent has an integer in its bits from `at` to 22. */
+#define V_BITS(at) (0x4b000000 - ((at) << 23))
+#define V_MASK(at, bits) (int)(((1u << (bits)) - 1) << (at))
 
 /* Loops over arrays of vectors are always unrolled: one that is left rolled keeps its array in memory. */
 #define UNROLL_FOR(...) _Pragma("GCC unroll 64") for (__VA_ARGS__)

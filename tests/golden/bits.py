@@ -362,6 +362,8 @@ def products_of_blockwise():
     for bits, m in product((4, 8), (1, 2, 3, 4, 9)):
         yield f"linear of {bits} bits {m} rows", partial(blockwise, bits=bits, m=m)
         yield f"linear of {bits} bits {m} rounded rows", partial(blockwise, bits=bits, m=m, rounds=True)
+    for bits, m in product((4, 8), (5, 6, 7, 8, 11, 13, 16)):  # each height of a tile that unpacks
+        yield f"linear of {bits} bits {m} rows", partial(blockwise, bits=bits, m=m)
 
 
 def recurrent(numbers, mode, steps, batch, inputs, hidden, dtype=np.float32, **options):

@@ -28,6 +28,19 @@ def test_a_product_of_rounded_rows(isa, products, draw, bits, block, k):
             np.testing.assert_array_equal(layer(node, *given, bias=bias)(x), whole)
 
 
+@pytest.mark.parametrize("bits, block, k", [(4, 16, 80), (4, 32, 300), (4, 128, 300), (8, 32, 64), (8, 256, 300)])
+@pytest.mark.parametrize("n", [20, 70])
+def test_many_rows(isa, products, draw, bits, block, k, n):
+    """Tiles of all heights, of which the last ones share rows; the residual is where results go."""
+    node, *given = weights(n, k, bits, block, level=4)
+    plan, x, residual = layer(node, *given, bias=draw(n), activation="relu"), draw(70, k), draw(70, n)
+    rows = [plan(x[i : i + 1], residual[i : i + 1]) for i in range(len(x))]
+    for m in 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 70:
+        y = residual[:m].copy()
+        plan(x[:m], y, y)
+        np.testing.assert_array_equal(y, np.concatenate(rows[:m]))
+
+
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "prelu"])
 def test_bias_residual_and_activation(isa, products, draw, activation):
     node, *given = weights(70, 50, level=4)

@@ -4,6 +4,7 @@ simd/driver.c is compiled for each. AVX-512 runs by emulation where the processo
 cross compiler is at hand.
 """
 
+import itertools
 import os
 import platform
 import re
@@ -214,12 +215,12 @@ def test_load_bits(run):
     words = np.random.default_rng(0).integers(0, 1 << 32, run.room, np.uint32)
     for bits in 4, 8:
         for first in range(0, 32, bits):
-            for at in 0, 1:
-                y = run("v_load_bits", words.view(np.float32)[None], [[at, first, bits]])
-                expected = (words[at : at + run.lanes] >> first & (1 << bits) - 1).astype(np.float32) + np.float32(
-                    2**23
-                )
-                same(y, expected[None])
+            for from_, stays in itertools.product((0, 1), (0, bits)):
+                if first < stays:
+                    continue
+                y = run("v_load_bits", words.view(np.float32)[None], [[from_, first - stays, stays, bits]])
+                expected = (words[from_ : from_ + run.lanes] >> first & (1 << bits) - 1).astype(np.float32)
+                same(y, expected[None] + np.float32(2 ** (23 - stays)))
 
 
 def widened(bits, dtype):

@@ -33,7 +33,7 @@ def test_bits_of_a_product_of_floats(isa, draw, bits, block, k):
         node, *given = weights(n, k, bits, block, zeros=n % 2)
         w, bias, whole = unpacked(node, *given), draw(n), draw(14, k)
         packed, expected = layer(node, *given, bias=bias), fo.Linear(w, bias)
-        for m in (1, 2, 3, 4, 5, 9, 12, 13, 14) if n > 1 else ():  # a column of floats is a dot product
+        for m in range(1, 15) if n > 1 else ():  # a column of floats is a dot product
             np.testing.assert_array_equal(packed(whole[:m]), expected(whole[:m]))
         check(packed(whole), oracle.linear(whole, w, bias))
 

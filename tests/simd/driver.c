@@ -69,7 +69,7 @@ static void op_v_store_f16(const record *r, float *y) {
     for (int l = 0; l < VL; l++) y[l] = to[l];
 }
 static void op_v_load_bits(const record *r, float *y) {
-    v_store(y, v_load_bits((const uint32_t *)r->in + N(0), (int)N(1), (int)N(2)));
+    v_store(y, v_load_bits((const uint32_t *)r->in + N(0), (int)N(1), (int)N(2), (int)N(3)));
 }
 static void op_v_store(const record *r, float *y) { v_store(y + N(0), A); }
 static void op_v_zero(const record *r, float *y) { (void)r, v_store(y, v_zero()); }

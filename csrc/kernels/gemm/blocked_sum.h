@@ -22,22 +22,33 @@ static void long_block(const fo_gemm_args *g, ptrdiff_t p, float *block, ptrdiff
     if (g->form == FO_A_TABLE || g->form == FO_B_TABLE) one.table += p;
     if (g->form != FO_A_TABLE) one.a += p;
     if (g->form != FO_B_TABLE) one.b += p * g->ldb, one.first += p;
+    if (g->form == FO_UNPACKING) one.packed += p * NR;
     gemm_walk(&one);
+}
+
+/* A tile, from row i and column j on. Of weights in blocks for many rows the first tile keeps what it unpacks. */
+static fo_gemm_args long_tile(const fo_gemm_args *args, ptrdiff_t i, ptrdiff_t m, ptrdiff_t j, ptrdiff_t n) {
+    fo_gemm_args g = *args;
+    g.m = g.m - i < m ? g.m - i : m, g.n = g.n - j < n ? g.n - j : n;
+    g.a += i * g.lda, g.b += j / NR * g.panel, g.column += j;
+    if (g.form == FO_BLOCKWISE && args->m > FO_BLOCKWISE_ROWS)
+        g.form = i ? FO_ROWS : FO_UNPACKING, g.b = g.packed, g.ldb = NR, g.panel = 0;
+    if (g.start) g.start += i * g.lds + j;
+    if (g.accum2) g.accum2 += i * g.lds + j;
+    if (g.ep.bias) g.ep.bias += g.ep.channel_rows ? i : j;
+    return g;
 }
 
 /* C tile by tile: where rows are few, so many more columns. */
 static __attribute__((noinline)) void gemm_long(const fo_gemm_args *args) {
     const ptrdiff_t high = args->m < MR ? args->m : MR, wide = MR / high * NR;
+    const bool unpacks = args->form == FO_BLOCKWISE && high > BLOCKWISE_HIGH, all = args->m <= FO_BLOCKWISE_ROWS;
     float sums[MR * NR], lost[MR * NR], block[MR * NR] = {0};
     FO_RAN("gemm long");
     for (ptrdiff_t j = 0; j < args->n; j += wide)
-        for (ptrdiff_t i = 0; i < args->m; i += high) {
-            fo_gemm_args g = *args;
-            g.m = g.m - i < high ? g.m - i : high, g.n = g.n - j < wide ? g.n - j : wide;
-            g.a += i * g.lda, g.b += j / NR * g.panel, g.column += j;
-            if (g.start) g.start += i * g.lds + j;
-            if (g.accum2) g.accum2 += i * g.lds + j;
-            if (g.ep.bias) g.ep.bias += g.ep.channel_rows ? i : j;
+        for (ptrdiff_t i = 0, step; i < args->m; i += step) {
+            step = unpacks && (all || !i) ? BLOCKWISE_HIGH : high;
+            const fo_gemm_args g = long_tile(args, i, step, j, wide);
             memset(sums, 0, sizeof sums), memset(lost, 0, sizeof lost);
             for (ptrdiff_t p = 0; p < g.k; p += FO_CHAIN_BLOCK) {
                 long_block(&g, p, block, wide);

@@ -12,9 +12,3 @@ void FO_NAME(fo_gemm)(const fo_gemm_args *g) {
     else
         gemm_walk(g);
 }
-
-/* Weights in blocks as a panel of floats. */
-void FO_NAME(fo_unpack)(const fo_blockwise *w, ptrdiff_t k, ptrdiff_t column, float *to) {
-    const fo_gemm_args g = {.bits = w, .k = k, .column = column};
-    blockwise_steps(&g, (tile_shape){0, NV, false, FO_BLOCKWISE, FO_F32}, NULL, NULL, 0, to);
-}

@@ -10,7 +10,7 @@
  * load an element of A for each multiply-add. Weights that are not float32 always take full panels. */
 INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     const ptrdiff_t vectors = (left + VL - 1) / VL;
-    const bool rows = g->form == FO_ROWS, panels = g->form == FO_BLOCKWISE || g->b_type != FO_F32;
+    const bool rows = g->form == FO_ROWS, panels = UNPACKS(g->form) || g->b_type != FO_F32;
     if (IS_SCALAR) return vectors < 2 && !panels ? 2 : 2 * NV;
     /* all panels that a tile reads are there */
     if (rows && g->m * 8 <= MR * NV && left > 3 * NR) return 16;
@@ -24,16 +24,17 @@ INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
 
 /* The rows from i on of a panel, or of `panels` panels, in tiles of nearly equal heights, for 8 + 8 rows beat 12 + 4.
  */
-INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t j, ptrdiff_t panels) {
+INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t i, ptrdiff_t j, ptrdiff_t panels) {
     const fo_epilogue *ep = &g->ep;
     const int columns = width * VL / 2;
     const bool long_rows = g->form == FO_ROWS && g->b_type == FO_F32 && g->k >= FO_LONG_STEPS,
                clash = long_rows && g->lda % FO_PAGE_FLOATS == 0 && MANY_REGS;
-    const ptrdiff_t high = g->form == FO_BLOCKWISE ? FO_BLOCKWISE_ROWS / 2
-                           : width > 2 * NV        ? 2 * MR * NV / width
-                                                   : MR - clash,
-                    count = (g->m + high - 1) / high, mr = g->m / count, taller = g->m % count;
-    tile_stack t = {.g = g, .j = j, .across = panels > 0, .wanted = g->n - j < columns ? (int)(g->n - j) : columns};
+    const ptrdiff_t high = UNPACKS(g->form) ? BLOCKWISE_HIGH
+                           : width > 2 * NV ? 2 * MR * NV / width
+                                            : MR - clash,
+                    m = g->m - i, count = (m + high - 1) / high, mr = m / count, taller = m % count;
+    tile_stack t = {
+        .g = g, .i = i, .j = j, .across = panels > 0, .wanted = g->n - j < columns ? (int)(g->n - j) : columns};
     t.direct = !ep->transposed && t.wanted == columns && fo_in_registers(&ep->act);
     t.results = long_rows || (ep->large && VEC_IS_LINE); /* halves of lines do not wait */
     t.fetches = !ep->transposed && (t.results || (ep->large && ep->residual));
@@ -59,7 +60,20 @@ static __attribute__((noinline)) void gemm_packing(const fo_gemm_args *args, con
             for (int v = 0; v < columns; v += VL) v_store(g.packed + p * NR + v, v_load_tail(b + v, wanted - v));
         g.b = g.packed, g.ldb = NR, g.panel = 0;
     }
-    gemm_rows(&g, width, j, 0);
+    gemm_rows(&g, width, 0, j, 0);
+}
+
+/* A panel of weights in blocks, for more rows than unpack it themselves: the first tile does, whose multiply-adds hide
+ * most of that, and the others read what it keeps. */
+static __attribute__((noinline)) void gemm_unpacking(const fo_gemm_args *args, ptrdiff_t j) {
+    const ptrdiff_t half = (args->m + 1) / 2, left = args->n - j;
+    fo_gemm_args g = *args;
+    g.form = FO_UNPACKING, g.m = half < BLOCKWISE_HIGH ? half : BLOCKWISE_HIGH, g.b = g.next = g.packed, g.ldb = NR,
+    g.panel = 0;
+    gemm_rows(&g, 2 * NV, 0, j, 0);
+    const ptrdiff_t first = g.m;
+    g.form = FO_ROWS, g.m = args->m;
+    gemm_rows(&g, left < NR ? gemm_width(&g, left) : 2 * NV, first, j, 0);
 }
 
 /* Products of few steps whose rows are written in long runs: all whole panels, or where pixels are columns as many as
@@ -73,7 +87,8 @@ INLINE ptrdiff_t gemm_across(const fo_gemm_args *args) {
     const ptrdiff_t most = planes ? FO_NEAR_PIXELS_FLOATS / (args->k + 1) / NR : panels;
     fo_gemm_args g = *args;
     g.form = FO_ROWS;
-    for (ptrdiff_t j = 0; j < panels; j += most) gemm_rows(&g, 2 * NV, j * NR, panels - j < most ? panels - j : most);
+    for (ptrdiff_t j = 0; j < panels; j += most)
+        gemm_rows(&g, 2 * NV, 0, j * NR, panels - j < most ? panels - j : most);
     return panels * NR;
 }
 
@@ -85,7 +100,9 @@ static __attribute__((noinline)) void gemm_walk(const fo_gemm_args *g) {
         width = gemm_width(g, g->n - j);
         if (g->form == FO_B_PACKING)
             gemm_packing(g, width, j);
+        else if (g->form == FO_BLOCKWISE && g->m > FO_BLOCKWISE_ROWS)
+            gemm_unpacking(g, j);
         else
-            gemm_rows(g, width, j, 0);
+            gemm_rows(g, width, 0, j, 0);
     }
 }

@@ -20,7 +20,7 @@
 typedef struct {
     int mr, nv;
     bool half;
-    fo_form form;  /* FO_ROWS, FO_A_TABLE, FO_B_TABLE, FO_BLOCKWISE */
+    fo_form form;  /* FO_ROWS, FO_A_TABLE, FO_B_TABLE, FO_BLOCKWISE, FO_UNPACKING */
     fo_dtype type; /* of B */
 } tile_shape;
 
@@ -40,17 +40,10 @@ INLINE bool tile_reads(const tile_shape s, const int i) {
     return FMA_FROM_MEM && !s.half && i % REACH == 0 && s.nv + s.mr + (s.mr + 1) / 2 * (s.nv - 1) <= s.mr * s.nv + 1;
 }
 
-/* One step: a row of B, and the elements of A at `rows` + u. The processor fetches panels of 16 bits too late: one row
- * by 4096 x 4096 of float16 took 0.59 (AVX2: 0.70) of float32's time, now 0.54. */
-INLINE void tile_step(const tile_shape s, vf acc[MR][EP_VECTORS], const float *const *rows, const ptrdiff_t lda,
-                      const int near, const bool straight, const ptrdiff_t u, const float *row, const ptrdiff_t panel) {
-    const bool fetches = fo_size(s.type) == 2 && s.nv > NV;
-    vf bv[EP_VECTORS], before = v_zero();
-    UNROLL_FOR (int j = 0; j < s.nv; j++) {
-        if (fetches && j % NV == 0) __builtin_prefetch(row + j / NV * panel + FO_PAGE_FLOATS);
-        bv[j] = v_load_as(s.type, row + j / NV * panel, j % NV * VL);
-    }
-    if (s.half) bv[s.nv] = v_load_halves(row + s.nv * VL, row + s.nv * VL);
+/* The multiply-adds of a step: a row of B, and the elements of A at `rows` + u. */
+INLINE void tile_multiply(const tile_shape s, vf acc[MR][EP_VECTORS], const vf *bv, const float *const *rows,
+                          const ptrdiff_t lda, const int near, const bool straight, const ptrdiff_t u) {
+    vf before = v_zero();
     UNROLL_FOR (int i = 0; i < s.mr; i++) {
         const float *at = near ? rows[0] + i * near : rows[i / REACH] + i % REACH * lda + u;
         if (straight && tile_reads(s, i)) {
@@ -69,6 +62,20 @@ INLINE void tile_step(const tile_shape s, vf acc[MR][EP_VECTORS], const float *c
         }
         before = av;
     }
+}
+
+/* One step, whose row of B is in memory. The processor fetches panels of 16 bits too late: one row by 4096 x 4096 of
+ * float16 took 0.59 (AVX2: 0.70) of float32's time, now 0.54. */
+INLINE void tile_step(const tile_shape s, vf acc[MR][EP_VECTORS], const float *const *rows, const ptrdiff_t lda,
+                      const int near, const bool straight, const ptrdiff_t u, const float *row, const ptrdiff_t panel) {
+    const bool fetches = fo_size(s.type) == 2 && s.nv > NV;
+    vf bv[EP_VECTORS];
+    UNROLL_FOR (int j = 0; j < s.nv; j++) {
+        if (fetches && j % NV == 0) __builtin_prefetch(row + j / NV * panel + FO_PAGE_FLOATS);
+        bv[j] = v_load_as(s.type, row + j / NV * panel, j % NV * VL);
+    }
+    if (s.half) bv[s.nv] = v_load_halves(row + s.nv * VL, row + s.nv * VL);
+    tile_multiply(s, acc, bv, rows, lda, near, straight, u);
     v_barrier(); /* or loads of the next steps come first, and sums are spilled */
 }
 

@@ -87,15 +87,14 @@ INLINE tile_ahead stack_ahead(const fo_gemm_args *g, const tile_shape s, ptrdiff
 INLINE void stack_steps(const fo_gemm_args *g, const tile_shape s, vf acc[MR][EP_VECTORS], const float *a,
                         const float *b, const ptrdiff_t j, tile_ahead *ahead) {
     tile_place place = {.b = b};
-    if (s.form == FO_BLOCKWISE) {
-        blockwise_steps(g, s, acc, a, j, NULL);
-        return;
-    }
     UNROLL_FOR (int q = 0; q < s.mr; q += REACH) {
         place.rows[q / REACH] = a + q * g->lda;
         v_launder(place.rows[q / REACH]); /* or each address that is read there is kept on the stack */
     }
-    tile_steps(g, s, acc, &place, ahead);
+    if (UNPACKS(s.form))
+        blockwise_steps(g, s, acc, place.rows, j);
+    else
+        tile_steps(g, s, acc, &place, ahead);
 }
 
 /* The tiles of a stack. */
@@ -116,8 +115,7 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
     float *c = g->c + i * ldc + j, sums[(MR * NV + MR) * VL], edge[EP_VECTORS * VL];
     if (bias && !by_rows && t->wanted < s.nv * VL) from = stack_bias(from, t->wanted, s.nv * VL, edge);
     tile_ahead ahead = {b, 0, g->k};
-    if (s.nv == NV && s.form != FO_B_TABLE && s.form != FO_BLOCKWISE && g->k > FO_FEW_STEPS)
-        ahead = stack_ahead(g, s, i, b);
+    if (s.nv == NV && s.form != FO_B_TABLE && !UNPACKS(s.form) && g->k > FO_FEW_STEPS) ahead = stack_ahead(g, s, i, b);
     for (ptrdiff_t done = 0; done < t->count; done++) {
         vf acc[MR][EP_VECTORS];
         if (by_rows)
@@ -141,7 +139,8 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
 typedef void tile_fn(const tile_stack *t);
 #define FITS(form, width, mr) \
     (mr <= MR && mr * (width / 2) <= MR * NV && (!IS_SCALAR || width == 2 || width == 2 * NV) && \
-     (form != FO_ROWS || width != 6 || 8 * mr > MR * NV) && (form != FO_BLOCKWISE || mr <= FO_BLOCKWISE_ROWS / 2))
+     (form != FO_ROWS || width != 6 || 8 * mr > MR * NV) && (!UNPACKS(form) || mr <= BLOCKWISE_HIGH) && \
+     (form != FO_UNPACKING || mr > FO_BLOCKWISE_ROWS / 2 || mr == BLOCKWISE_HIGH))
 #define TILE(form, type, width, mr) \
     static void tile_##form##_##type##_##width##_##mr(const tile_stack *t) { \
         FO_RAN("gemm " #form " " #type " " #mr "x" #width "/2"); \
@@ -172,6 +171,7 @@ TILES(FO_B_TABLE, F32, 4)
 TILES(FO_B_TABLE, F32, 6)
 TILES(FO_B_TABLE, F32, 8)
 TILES(FO_BLOCKWISE, F32, 4)
+TILES(FO_UNPACKING, F32, 4)
 typedef tile_fn *const *tiles_of_widths[17];                                /* by width, then by height */
 static const tiles_of_widths tiles_of_rows[] = {FO_EACH_WEIGHT(WIDTHS_OF)}; /* by type */
 static const tiles_of_widths tiles_of_form[] = {
@@ -180,6 +180,7 @@ static const tiles_of_widths tiles_of_form[] = {
     [FO_B_TABLE] = {WIDTH(FO_B_TABLE, F32, 2), WIDTH(FO_B_TABLE, F32, 4), WIDTH(FO_B_TABLE, F32, 6),
                     WIDTH(FO_B_TABLE, F32, 8)},
     [FO_BLOCKWISE] = {WIDTH(FO_BLOCKWISE, F32, 4)},
+    [FO_UNPACKING] = {WIDTH(FO_UNPACKING, F32, 4)},
 };
 
 INLINE tile_fn *const *tiles_of(const fo_gemm_args *g, const int width) {

@@ -40,6 +40,8 @@ enum { AMX_A_OF_PAIRS = 4, AMX_A_OF_STREAMS = 2 };
     do \
         if (type == FO_BF16) \
             __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sums ::); \
+        else if (type == FO_U8) \
+            __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #sums ::); \
         else \
             __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #sums ::); \
     while (0)
@@ -290,7 +292,7 @@ INLINE void gemm_amx(const fo_dtype type, const fo_gemm_args *g, ptrdiff_t group
     const ptrdiff_t rows = (g->m + tiles - 1) / tiles;
     int32_t sums[2][2 * AMX_ROWS * AMX_COLUMNS] __attribute__((aligned(64)));
     amx_call c = {.g = g, .rows = rows, .groups = groups, .steps = steps, .sums = sums};
-    c.direct = type == FO_BF16 && !g->ep.bias && g->n % VL == 0;
+    c.direct = type == FO_BF16 && !g->ep.bias && !(g->n % VL);
     c.waiting.all = g, c.waiting.line = -1, c.waiting.t.g = &c.waiting.args;
     c.tiles = (g->m + rows - 1) / rows, c.all = c.tiles * g->lines;
     tile_configure(steps > 2 ? AMX_A_OF_PAIRS : AMX_A_OF_STREAMS, rows, groups);

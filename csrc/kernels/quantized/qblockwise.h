@@ -62,7 +62,7 @@ INLINE void bits_blocks(const int bits, const fo_gemm_args *g, const int mr, ptr
         vi acc[BITS_ROWS][Q_VECTORS];
         UNROLL_FOR (int v = 0; v < BITS_VECTORS; v++) {
             const vf stored =
-                v_load_bits(zeros + b / each * FO_BLOCKWISE_COLUMNS + v * VL, (int)(b % each) * bits, bits);
+                v_load_bits(zeros + b / each * FO_BLOCKWISE_COLUMNS + v * VL, (int)(b % each) * bits, 0, bits);
             const vi zero = v_isub(v_iand(v_as_int(stored), mask), middle);
             UNROLL_FOR (int r = 0; r < mr; r++) acc[r][v] = v_imul(zero, v_iset1(row_zero[r * blocks + b]));
         }

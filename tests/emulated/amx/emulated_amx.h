@@ -35,12 +35,14 @@ static inline float e_bf16(const uint8_t *p) {
     return v;
 }
 
-/* The products of a row of A and a column of B of bytes, added to a sum. */
-static inline void e_bytes(int groups, uint8_t *sum, const uint8_t *a, const uint8_t (*b)[E_BYTES], int j) {
+/* The products of a row of A and a column of B of bytes, of which either is signed, added to a sum. */
+static inline void e_bytes(int is_signed, int groups, uint8_t *sum, const uint8_t *a, const uint8_t (*b)[E_BYTES],
+                           int j) {
     int32_t s;
     memcpy(&s, sum, sizeof s);
     for (int g = 0; g < groups; g++)
-        for (int i = 0; i < 4; i++) s += (int)a[4 * g + i] * (int8_t)b[g][4 * j + i];
+        for (int i = 0; i < 4; i++)
+            s += is_signed ? (int8_t)a[4 * g + i] * (int)b[g][4 * j + i] : (int)a[4 * g + i] * (int8_t)b[g][4 * j + i];
     memcpy(sum, &s, sizeof s);
 }
 
@@ -54,12 +56,14 @@ static inline void e_pairs(int groups, uint8_t *sum, const uint8_t *a, const uin
     memcpy(sum, &s, sizeof s);
 }
 
-static inline void e_dot(int bf16, int sums, int a, int b) {
+static inline void e_dot(fo_dtype type, int sums, int a, int b) {
     const int groups = e_tiles.bytes[a] / 4;
     for (int i = 0; i < e_tiles.rows[sums]; i++)
-        for (int j = 0; j < e_tiles.bytes[sums] / 4; j++)
-            (bf16 ? e_pairs : e_bytes)(groups, e_tiles.data[sums][i] + 4 * j, e_tiles.data[a][i],
-                                       (const uint8_t (*)[E_BYTES])e_tiles.data[b], j);
+        for (int j = 0; j < e_tiles.bytes[sums] / 4; j++) {
+            uint8_t *sum = e_tiles.data[sums][i] + 4 * j;
+            const uint8_t *row = e_tiles.data[a][i], (*panel)[E_BYTES] = (const uint8_t (*)[E_BYTES])e_tiles.data[b];
+            type == FO_BF16 ? e_pairs(groups, sum, row, panel, j) : e_bytes(type == FO_U8, groups, sum, row, panel, j);
+        }
 }
 
 #define AMX_CONFIGURE(shapes) e_configure((shapes).rows, (shapes).bytes)
@@ -67,6 +71,6 @@ static inline void e_dot(int bf16, int sums, int a, int b) {
 #define AMX_LOAD(tile, p, ld) e_load(tile, p, ld)
 #define AMX_STORE(tile, p, ld) e_store(tile, p, ld)
 #define AMX_ZERO(tile) memset(e_tiles.data[tile], 0, sizeof e_tiles.data[tile])
-#define AMX_DOT(type, sums, a, b) e_dot((type) == FO_BF16, sums, a, b)
+#define AMX_DOT(type, sums, a, b) e_dot(type, sums, a, b)
 
 #endif
