@@ -15,3 +15,4 @@
 #endif
 #include "quantized/qdepthwise.h"
 #include "quantized/qdepthwise_planes.h"
+#include "quantized/transpose.h"

@@ -320,8 +320,9 @@ typedef struct {
      * `planes` of them; w: `block` bytes a channel, rows of the kernel in whole fours; ep of channels */ \
     X(qdepthwise_planes, (const fo_qdepthwise_args *, ptrdiff_t c, ptrdiff_t count, ptrdiff_t h, ptrdiff_t end, \
                           ptrdiff_t planes, uint8_t *scratch), DOTS) \
-    /* y[j*ldy + i] = x[i*ldx + j] of bytes */ \
+    /* y[j*ldy + i] = x[i*ldx + j] of elements of 8 and 16 bits */ \
     X(transpose_8, (ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y, ptrdiff_t ldy), DOTS) \
+    X(transpose_16, (ptrdiff_t m, ptrdiff_t n, const uint16_t *x, ptrdiff_t ldx, uint16_t *y, ptrdiff_t ldy), DOTS) \
     X(qpair, (const fo_qpair *), DOTS) \
     X(qmax, (ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y), DOTS) /* y = the larger of y and x ^ flip */ \
     /* sums += x ^ flip; whole vectors of sums are there */ \

@@ -47,7 +47,10 @@ static void copy_rows(const copy_job *job, ptrdiff_t m, char *y, const char *x) 
     }
     if (job->transposes) { /* by tiles, whose lines are on few pages: a piece of each line of x, all of m */
         for (ptrdiff_t j = 0; j < n; j += TILE)
-            job->kn->transpose(min_(TILE, n - j), m, (const float *)x + j * sx, sx, (float *)y + j, ldy);
+            if (job->size == 2)
+                job->kn->transpose_16(min_(TILE, n - j), m, (const uint16_t *)x + j * sx, sx, (uint16_t *)y + j, ldy);
+            else
+                job->kn->transpose(min_(TILE, n - j), m, (const float *)x + j * sx, sx, (float *)y + j, ldy);
         return;
     }
     if (job->size == 4 && sy == 1 && (sx == 2 || sx == 4)) { /* every second or fourth element of longer rows */
@@ -81,7 +84,7 @@ static void copy_block(void *context, ptrdiff_t task, int thread) {
 static int row_axis(const fo_axes *a, ptrdiff_t size, bool *transposes) {
     const int last = a->nd - 1;
     *transposes = false;
-    if ((size == 4 || size == 1) && a->stride[0][last] == 1 && a->stride[1][last] != 1)
+    if (size <= 4 && a->stride[0][last] == 1 && a->stride[1][last] != 1)
         for (int d = 0; d < last; d++)
             if (a->stride[1][d] == 1) {
                 *transposes = true;
@@ -108,7 +111,7 @@ fo_status fo_strided_copy(const fo_copy_args *args) {
     }
     const ptrdiff_t n = max_(a->size[a->nd - 1], 1);
     if (job.row >= 0) {
-        job.block = round_up(max_(1, FO_COPY_BYTES / job.size / n), job.transposes ? job.kn->vl : 1);
+        job.block = round_up(max_(1, FO_COPY_BYTES / job.size / n), job.transposes ? 2 * job.kn->vl : 1);
         if (job.transposes) job.block = max_(job.block, TILE);
         job.blocks = div_up(a->size[job.row], job.block);
     }

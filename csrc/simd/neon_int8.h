@@ -13,6 +13,10 @@ INLINE vi v_nibbles(vi v, int upper) {
     const uint8x16_t u = vreinterpretq_u8_s32(v);
     return vreinterpretq_s32_u8(upper ? vshrq_n_u8(u, 4) : vandq_u8(u, vdupq_n_u8(15)));
 }
+INLINE vi v_zip_halves(vi a, vi b, const int upper) {
+    const int16x8_t p = vreinterpretq_s16_s32(a), q = vreinterpretq_s16_s32(b);
+    return vreinterpretq_s32_s16(upper ? vtrn2q_s16(p, q) : vtrn1q_s16(p, q));
+}
 INLINE vf v_to_float(vi v) { return vcvtq_f32_s32(v); }
 INLINE vi v_to_int(vf v) { return vcvtnq_s32_f32(v); }
 INLINE vi v_load_bytes(const uint8_t *p) {

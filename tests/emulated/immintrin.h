@@ -63,6 +63,13 @@ EMULATED void e_mask_storeu_ps(void *p, __mmask16 m, __m512 v) {
     _mm256_maskstore_ps((float *)p, e_lanes(m), e_low(v)),
         _mm256_maskstore_ps((float *)p + 8, e_lanes(m >> 8), e_high(v));
 }
+EMULATED __m512i e_mask_blend_epi16(__mmask32 m, __m512i a, __m512i b) {
+    uint16_t x[32], y[32];
+    memcpy(x, &a, sizeof x), memcpy(y, &b, sizeof y);
+    for (int i = 0; i < 32; i++) x[i] = m >> i & 1 ? y[i] : x[i];
+    memcpy(&a, x, sizeof x);
+    return a;
+}
 EMULATED __m512 e_mask_blend_ps(__mmask16 m, __m512 a, __m512 b) {
     return e_join(_mm256_blendv_ps(e_low(a), e_low(b), _mm256_castsi256_ps(e_lanes(m))),
                   _mm256_blendv_ps(e_high(a), e_high(b), _mm256_castsi256_ps(e_lanes(m >> 8))));
@@ -92,6 +99,7 @@ EMULATED __m512i e_ternarylogic_epi32(__m512i a, __m512i b, __m512i c, int table
     const eu32 third = table == 0xca ? ~(eu32)a & (eu32)c : (eu32)c; /* a ? b : c, else 0xea: a & b | c */
     return (__m512i)(((eu32)a & (eu32)b) | third);
 }
+EMULATED __m512i e_srli_epi32(__m512i a, int n) { return (__m512i)((eu32)a >> n); }
 EMULATED __m512i e_slli_epi32(__m512i a, int n) { return (__m512i)((eu32)a << n); }
 EMULATED __m512 e_scalef_ps(__m512 a, __m512 n) { /* n is integral */
     EACH(l, 16) a[l] = n[l] == n[l] ? ldexpf(a[l], (int)(n[l] > 512 ? 512 : n[l] < -512 ? -512 : n[l])) : n[l];
@@ -247,6 +255,8 @@ EMULATED __m256i e_extracti64x4_epi64(__m512i a, int at) { return (__m256i)e_ext
 #define _mm512_insertf64x4 e_insertf64x4
 #undef _mm512_loadu_ps
 #define _mm512_loadu_ps e_loadu_ps
+#undef _mm512_mask_blend_epi16
+#define _mm512_mask_blend_epi16 e_mask_blend_epi16
 #undef _mm512_mask_blend_ps
 #define _mm512_mask_blend_ps e_mask_blend_ps
 #undef _mm512_mask_storeu_ps
@@ -281,6 +291,8 @@ EMULATED __m256i e_extracti64x4_epi64(__m512i a, int at) { return (__m256i)e_ext
 #define _mm512_shuffle_f32x4 e_shuffle_f32x4
 #undef _mm512_shuffle_ps
 #define _mm512_shuffle_ps e_shuffle_ps
+#undef _mm512_srli_epi32
+#define _mm512_srli_epi32 e_srli_epi32
 #undef _mm512_slli_epi32
 #define _mm512_slli_epi32 e_slli_epi32
 #undef _mm512_sqrt_ps

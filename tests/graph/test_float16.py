@@ -182,6 +182,18 @@ def test_a_cache_that_the_file_rounds(rng):
         np.testing.assert_allclose(y[:, -3:], 2 * x, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("m", [1, 15, 17, 33, 64, 130])
+@pytest.mark.parametrize("n", [1, 2, 16, 31, 65, 1030])
+def test_transpositions_of_whole_blocks_and_edges(isa, rng, m, n):
+    net = fo.load_onnx(
+        parse_model(
+            f"{HEAD}(float16[2, {m}, {n}] x) => (float16[2, {n}, {m}] y) {{ y = Transpose<perm=[0, 2, 1]>(x) }}"
+        )
+    )
+    x = rng.integers(0, 1 << 16, (2, m, n)).astype(np.uint16).view(np.float16)
+    np.testing.assert_array_equal(net(x).view(np.uint16), x.transpose(0, 2, 1).view(np.uint16))
+
+
 def test_what_else_reads_a_moved_value_reads_float32(rng):
     """Shapes do not widen it, and a value that several nodes compute with is widened once."""
     text = (

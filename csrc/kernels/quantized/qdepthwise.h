@@ -384,36 +384,3 @@ void FO_NAME(fo_qdepthwise)(const fo_qdepthwise_args *d, ptrdiff_t image, ptrdif
             }
     }
 }
-
-/* Bytes of n columns and m rows of x as m columns of n rows: y[j*ldy + i] = x[i*ldx + j], by blocks of 4*VL. */
-INLINE void transpose_block(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y, ptrdiff_t ldy) {
-    vi quads[4][VL];
-    for (int g = 0; g < VL; g++) {
-        vi r[4], q[4];
-        UNROLL_FOR (int i = 0; i < 4; i++)
-            r[i] = 4 * g + i >= m ? v_iset1(0)
-                   : n >= QUADS   ? v_iload(x + (4 * g + i) * ldx)
-                                  : v_load_quads_tail(x + (4 * g + i) * ldx, n);
-        v_quads(r, q);
-        UNROLL_FOR (int i = 0; i < 4; i++) quads[i][g] = q[i];
-    }
-    for (int i = 0; i < 4; i++) {
-        vf t[VL];
-        UNROLL_FOR (int g = 0; g < VL; g++) t[g] = v_as_float(quads[i][g]);
-        v_transpose(t);
-        UNROLL_FOR (int l = 0; l < VL; l++) {
-            const ptrdiff_t j = fo_quad_channel(i, l, VL);
-            if (j >= n) continue;
-            if (m >= QUADS)
-                v_istore(y + j * ldy, v_as_int(t[l]));
-            else
-                v_store_quads_tail(y + j * ldy, v_as_int(t[l]), m);
-        }
-    }
-}
-
-void FO_NAME(fo_transpose_8)(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y, ptrdiff_t ldy) {
-    for (ptrdiff_t i = 0; i < m; i += QUADS)
-        for (ptrdiff_t j = 0; j < n; j += QUADS)
-            transpose_block(m - i, n - j, x + i * ldx + j, ldx, y + j * ldy + i, ldy);
-}
