@@ -39,8 +39,8 @@ cdef extern from "fusedops/fusedops.h" nogil:
     enum:
         FO_PLACED
     ctypedef enum fo_place:
-        FO_BEHIND
-        FO_BEHIND_LIGHT
+        FO_AFTER
+        FO_AFTER_LIGHT
     size_t fo_place_after(const void *x, fo_place place)
     void fo_place_results(size_t at)
     void *fo_alloc_result(size_t bytes)
@@ -72,6 +72,7 @@ cdef extern from "fusedops/fusedops.h" nogil:
         const float *scales
     enum:
         FO_BLOCKWISE_COLUMNS
+        FO_DOT_COLUMNS
     fo_linear *fo_linear_create_blockwise(Py_ssize_t n, Py_ssize_t k, fo_dtype a, const fo_blockwise *w,
                                           const float *bias, fo_activation act)
     const char *fo_linear_isa(const fo_linear *plan)

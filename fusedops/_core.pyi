@@ -159,6 +159,7 @@ Q_STEPS_OF_ZEROS: int
 BFLOAT16: dtype[Any]
 BITS_BLOCK: int
 BITS_COLUMNS: int
+DOT_COLUMNS: int
 
 def sampled(x: Array, at: NDArray[int64], w: Array) -> Array: ...
 def linear_nanoseconds(m: int, n: int, k: int) -> tuple[float, float, float]: ...

@@ -71,7 +71,7 @@ typedef enum {
 /* Sums of up to FO_CHAIN_STEPS terms are one chain of multiply-adds, longer ones of blocks: right to 1e-6 of the
  * magnitudes of the terms. Of up to FO_DOT_COLUMNS columns and FO_DOT_STEPS steps or more they are dot products, with
  * weights that have no padding: 25088 -> 4 in a twentieth of the time (Xeon, AVX-512). */
-enum { FO_CHAIN_STEPS = 8192, FO_CHAIN_BLOCK = 128, FO_DOT_COLUMNS = 8, FO_DOT_STEPS = 512 };
+enum { FO_CHAIN_STEPS = 8192, FO_CHAIN_BLOCK = 128, FO_DOT_STEPS = 512 };
 enum { FO_DOT_LANES = 32 }; /* sums of a dot product, and steps from which on one column is one */
 
 /* C[m,n] = epilogue(A[m,k] B[k,n]).

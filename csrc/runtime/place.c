@@ -10,7 +10,7 @@
 enum { LINE = LINE_FLOATS * sizeof(float), ALIGNED = 16 };
 
 size_t fo_place_after(const void *x, fo_place place) {
-    const size_t unit = place == FO_BEHIND ? LINE : ALIGNED;
+    const size_t unit = place == FO_AFTER ? LINE : ALIGNED;
     return ((size_t)x / unit * unit + (place == FO_BETWEEN ? FO_ALIAS_OFFSET / 2 : FO_ALIAS_OFFSET)) % FO_PAGE;
 }
 

@@ -181,7 +181,7 @@ cdef class ImagePlan:
     cdef ndarray empty_like(self, ndarray x, int nd, cnp.npy_intp *dims, bint nhwc_memory):
         """A new result in the memory order of x."""
         cdef cnp.npy_intp order[4]
-        cdef fo_place place = FO_BEHIND_LIGHT if self.light else FO_BEHIND
+        cdef fo_place place = FO_AFTER_LIGHT if self.light else FO_AFTER
         cdef int i
         if self.nhwc or not nhwc_memory:
             return new_result(nd, dims, data(x), place)

@@ -1,6 +1,7 @@
 # Products with packed weights. Included by _core.pyx.
 
 BITS_COLUMNS = FO_BLOCKWISE_COLUMNS  # of a panel of weights of 4 or 8 bits
+DOT_COLUMNS = FO_DOT_COLUMNS  # up to which the sums of a product may have another order than those of a convolution
 BITS_BLOCK = FO_BLOCKWISE_BLOCK  # most steps of a block whose rows are rounded
 cdef enum: LARGEST = 1 << 30  # of their sizes
 

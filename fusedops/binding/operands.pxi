@@ -76,7 +76,7 @@ cpdef list new_results(list kinds):
             raise ValueError(f"a result has {len(shape)} axes, but an array at most {cnp.NPY_MAXDIMS}")
         for d in range(<int>len(shape)):
             sizes[d] = shape[d]
-        arrays.append(new_result(<int>len(shape), sizes, NULL, FO_BEHIND, dtype.num))
+        arrays.append(new_result(<int>len(shape), sizes, NULL, FO_AFTER, dtype.num))
     return arrays
 
 

@@ -33,7 +33,7 @@ cdef object RESULT_MEMORY = PyCapsule_New(&result_memory, b"mem_handler", NULL)
 cdef object NUMPY_MEMORY = contextvars.Context().run(lambda: cnp.PyDataMem_GetHandler())
 
 
-cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, fo_place place=FO_BEHIND,
+cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, fo_place place=FO_AFTER,
                         int dtype=cnp.NPY_FLOAT32):
     """A new array, placed after x, if it is not small and the user has no handler of NumPy's memory."""
     cdef double nbytes = sizeof(float) if dtype == cnp.NPY_FLOAT32 else cnp.PyArray_DescrFromType(dtype).itemsize

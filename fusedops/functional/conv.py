@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 LENT_PIXELS = 2  # up to which a convolution of pixels is a product that reads weights where they lie
-DOT_COLUMNS = 8  # up to which the sums of a product may have another order than those of a convolution
 
 
 def _are_few_pixels(x, w, layout):
@@ -25,7 +24,7 @@ def _are_few_pixels(x, w, layout):
         return False
     ic = x.shape[3 if layout == "NHWC" else 1]
     pixels = layout == "NHWC" or (layout == "NCHW" and x.shape[2:] == (1, 1))
-    return pixels and w.shape[1:] == (ic, 1, 1) and len(w) > DOT_COLUMNS and 0 < x.size <= LENT_PIXELS * ic
+    return pixels and w.shape[1:] == (ic, 1, 1) and len(w) > _core.DOT_COLUMNS and 0 < x.size <= LENT_PIXELS * ic
 
 
 def _of_few_pixels(x, w, bias, residual, activation, layout, out):

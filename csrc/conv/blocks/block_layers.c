@@ -44,9 +44,9 @@ fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z
     if (!scratch) return FO_NO_MEMORY;
     /* Each image where a result of the one before would be for a caller; but D of x halfway to y, which will be
      * there. */
-    if (block->expand) l.e.data = fo_place_in(scratch, x->data, FO_BEHIND);
+    if (block->expand) l.e.data = fo_place_in(scratch, x->data, FO_AFTER);
     l.d.data =
-        block->expand ? fo_place_in(l.e.data + floats, l.e.data, FO_BEHIND) : fo_place_in(scratch, x->data, FO_BETWEEN);
+        block->expand ? fo_place_in(l.e.data + floats, l.e.data, FO_AFTER) : fo_place_in(scratch, x->data, FO_BETWEEN);
     if (fo_threads_for(fo_block_nanoseconds(block, z)) > 1)
         fo_parallel_region(run_layers, &l);
     else

@@ -26,9 +26,9 @@ const char *fo_compiler(void);
 /* Where results lie in a page (runtime/place.c). Arrays under FO_PLACED bytes are not worth it. */
 enum { FO_PAGE = 4096, FO_PLACED = 64 << 10 };
 typedef enum {
-    FO_BEHIND,       /* half a page and more after x, at a line of the cache */
-    FO_BEHIND_LIGHT, /* of a layer that loads as often as it stores: at the part of a line where x is */
-    FO_BETWEEN       /* half as far: what is neither x nor its result */
+    FO_AFTER,       /* half a page and more after x, at a line of the cache */
+    FO_AFTER_LIGHT, /* of a layer that loads as often as it stores: at the part of a line where x is */
+    FO_BETWEEN      /* half as far: what is neither x nor its result */
 } fo_place;
 size_t fo_place_after(const void *x, fo_place place);           /* in a page, for x */
 float *fo_place_in(float *room, const void *x, fo_place place); /* the first such place in room */

@@ -28,6 +28,9 @@ typedef struct {
     fo_dtype type;
 } fo_weights;
 
+/* Products of up to so many columns, and of many steps, may be dot products, whose sums have an order of their own. */
+enum { FO_DOT_COLUMNS = 8 };
+
 /* Weights of 4 or 8 bits, which stay so: column j of step p is (q - zero) * scale, where zero and scale are those of a
  * block of steps, a multiple of 8. Words hold 32 / bits numbers, the first one in the lowest bits: q those of
  * consecutive steps, zeros those of consecutive blocks. All three come in panels of FO_BLOCKWISE_COLUMNS columns, the

@@ -216,9 +216,11 @@ def _axes_of_product(terms, right):
 
 
 def _read_einsum(r: GraphBuilder, node):
-    """A product as a MatMul: shared axes first, then those of which either operand has more than one, 1 in the other,
-    then the rows, the summed axis, the columns."""
+    """Reads a product as a MatMul: shared axes first, then those of which either operand has more than one, 1 in the
+    other, then the rows, the summed axis, the columns. Where nothing is summed it is a Mul."""
     terms, right = _known_terms(r, node)
+    if terms is not None and _sums_nothing(terms, right):
+        return r.node("Mul", node, *(_aligned(r, node, i, terms[i], right) for i in (0, 1)), result=node.output)
     kinds = None if terms is None else _axes_of_product(terms, right)
     if kinds is None:
         return r.add(node)
@@ -235,6 +237,19 @@ def _read_einsum(r: GraphBuilder, node):
     y = r.node("Squeeze", node, y, r.constant(f"{node.name}.single", single)) if single else y
     order = [c for c in (*made, row, column) if c]
     r.node("Transpose", node, y, perm=[order.index(c) for c in right], result=node.output)
+
+
+def _sums_nothing(terms, right):
+    """Whether an einsum of two operands multiplies elements alone, as an outer product does."""
+    once = all(len(set(term)) == len(term) for term in (*terms, right))
+    return len(terms) == 2 and once and set(terms[0]) | set(terms[1]) == set(right)
+
+
+def _aligned(r: GraphBuilder, node, i, term, right):
+    """An operand with its axes in the order of the result, and 1 for those that it does not have."""
+    x = r.node("Transpose", node, node.inputs[i], perm=[term.index(c) for c in right if c in term])
+    missing = [axis for axis, c in enumerate(right) if c not in term]
+    return r.node("Unsqueeze", node, x, r.constant(f"{node.name}.missing", missing)) if missing else x
 
 
 def _known_terms(r: GraphBuilder, node):
@@ -275,7 +290,7 @@ RECORDS = {
     "Einsum": Operator(
         _einsum,
         Inference(_einsum_shape),
-        NumPyOnly("products of two values are read as MatMul, others go to NumPy"),
+        NumPyOnly("products of two values are read as MatMul or Mul, others go to NumPy"),
         _read_einsum,
     ),
     "Gemm": Operator(_gemm, Inference(_gemm_shape), Kernel(_lower_gemm)),

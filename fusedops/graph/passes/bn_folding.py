@@ -3,7 +3,7 @@ scale + shift.
 
 A single constant that scales a product of two computed values, or one of its operands, becomes a factor of the product.
 
-A row of such nodes is composed in float64 and rounded once. Behind anything but weights the row becomes one batch norm.
+A row of such nodes is composed in float64 and rounded once. After anything but weights the row becomes one batch norm.
 It is left alone where folding would change another result, or has nothing constant to fold into; the report says which.
 """
 
