@@ -209,14 +209,6 @@ INLINE void qend_activated(const fo_dtype type, const qstack *t, const int32_t *
     eb_rows(&s);
 }
 
-/* No bias: sums of floats as they are. */
-static void qend_sums(const qstack *t, const int32_t *sums, int mr, ptrdiff_t i) {
-    const fo_gemm_args *g = t->g;
-    FO_RAN("gemm end of sums");
-    for (float *c = g->c + i * g->ldc + t->j; mr > 0; mr--, c += g->ldc, sums += t->nv * VL)
-        memcpy(c, sums, (size_t)t->wanted * sizeof *c);
-}
-
 /* A loop over rows for each type of operands and results, and each width: what all rows share is decided before it. */
 #define QEND(type, out, kind) \
     static void qend_##type##_##out##_##kind(const qstack *t, const int32_t *sums, int mr, ptrdiff_t i) { \
@@ -244,6 +236,13 @@ QEND_ACTIVATED(S8)
 QEND(F32, FLOATS, PLAIN)
 QEND_ACTIVATED(F32)
 #if DOTS_BF16
+/* No bias: sums as they are. */
+static void qend_sums(const qstack *t, const int32_t *sums, int mr, ptrdiff_t i) {
+    const fo_gemm_args *g = t->g;
+    FO_RAN("gemm BF16 sums");
+    for (float *c = g->c + i * g->ldc + t->j; mr > 0; mr--, c += g->ldc, sums += t->nv * VL)
+        memcpy(c, sums, (size_t)t->wanted * sizeof *c);
+}
 QEND(BF16, FLOATS, ANY)
 QEND(BF16, FLOATS, PLAIN)
 QEND(BF16, BFLOATS, ANY)
@@ -278,8 +277,8 @@ INLINE qend_kind qend_kind_of(const fo_dtype type, const fo_gemm_args *g) {
 INLINE qend_fn *qend_of(const fo_dtype type, const fo_gemm_args *g, const int nv, const int wanted) {
     qend_table *table = type == FO_S8 ? &qends_S8 : &qends_F32;
     qend_fn *activated = type == FO_S8 ? qend_S8 : qend_F32;
-    if (type != FO_S8 && !g->ep.bias) return qend_sums;
 #if DOTS_BF16
+    if (type == FO_BF16 && !g->ep.bias) return qend_sums;
     if (type == FO_BF16) table = &qends_BF16, activated = qend_BF16;
 #endif
     qend_fn *rows = (*table)[eb_out_of(&g->ep)][qend_kind_of(type, g)];
