@@ -67,8 +67,10 @@ def measure(path, options):
         def pytest_runtest_logfinish(self):
             display.advance(self.task)
 
+    folder = Path(__file__).parent
+    paper = [folder / "test_operations.py", folder / "test_peers.py", "-k", " or ".join(figures.PAPER)]
     arguments = [
-        str(Path(__file__).parent),
+        *map(str, paper if options.paper else [folder]),
         f"--threads={options.threads}",
         f"--benchmark-json={path}",
         "-p",
@@ -199,16 +201,17 @@ def published(path, processor, isa):
     return file
 
 
-def publish(run, path):
-    """The record of a run, with what it was measured on, into a file of docs/figures.
+def publish(run, path, section="threads"):
+    """Writes the record of a run, with what it was measured on, into a file of docs/figures.
 
-    They replace those of as many threads; the others of the file stay, with their date, commit and versions.
+    They replace those of as many threads in a section; the others of the file stay, with their date, commit and
+    versions.
     """
     if run.processor != processor():
         raise ValueError(f"the run is of {run.processor}, but this is {processor()}: publish it where it was measured")
     file = published(path, run.processor, run.isa)
     file["peers"] = LABELS
-    file["threads"][str(run.threads)] = run.record()
+    file.setdefault(section, {})[str(run.threads)] = run.record()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(file, indent=1) + "\n")
 
@@ -234,6 +237,9 @@ def main():
         "--threads", type=int, default=1, metavar="N", help="threads of fusedops and of its peers (default: 1)"
     )
     arguments.add_argument("--networks", metavar="FOLDER", help="measure the ONNX files of a folder too")
+    arguments.add_argument(
+        "--paper", action="store_true", help="only the workloads of the TVM paper's figure 4, which have a table"
+    )
     arguments.add_argument("--quick", action="store_true", help="fewer rounds and cases: about a minute")
     arguments.add_argument(
         "--publish",
@@ -264,7 +270,7 @@ def report(options):
     if run.remark():
         print(f"bench.report: {run.remark()}", file=sys.stderr)
     if options.publish:
-        publish(run, figures)
+        publish(run, figures, "paper" if options.paper else "threads")
         subprocess.run([sys.executable, DOCS / "figures.py"], check=True)
 
 

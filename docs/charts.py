@@ -17,6 +17,7 @@ MARKERS = {  # of the peers, in the order of the key
     "openvino": ("D", "#8d6cc0"),
     "ncnn": ("^", "#2a9d74"),
     "xnnpack": ("v", "#c9961a"),
+    "pytorch_compiled": ("p", "#a33b2f"),
     "tvm": ("P", "#c06c9b"),
     "tvm_unfused": ("X", "#8a929c"),
 }

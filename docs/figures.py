@@ -118,6 +118,7 @@ LABELS = {
     "linear_64x64x64": "linear 64 x 64 -> 64",
     "linear_1x128x128": "linear 1 x 128 -> 128",
 }
+PAPER = "conv1x1_128x28_256", "dw3x3_512x14", "rnn_cell_128", "lstm_cell_128"  # as in the TVM paper's figure 4
 WORK = {  # the multiply-adds of a value of y, and how many values y has
     "conv3x3_256x14": (2304, 256 * 14**2),
     "linear_512x512x512": (512, 512**2),
@@ -305,6 +306,17 @@ def peers(file, threads):
             yield f"| {LABELS[name]} | {cells(times, 'fusedops', best)} | {file['peers'][best]} | {ratio:.2f} |"
 
 
+def paper(file, threads):
+    """The workloads of the TVM paper's figure 4: ours, TVM's and PyTorch's, each fused and not."""
+    run = file.get("paper", {}).get(threads)
+    if run is None:
+        return
+    names = "tvm_unfused", "tvm", "pytorch", "pytorch_compiled"
+    yield from head(threads, "unfused", "fused", *(file["peers"][peer] for peer in names))
+    for name in PAPER:
+        yield f"| {LABELS[name]} | {cells(run['operation'][name] | run['peer'][name], 'unfused', 'fused', *names)} |"
+
+
 def every_peer(file, threads):
     """The times of each peer that has any, and the fastest of them over fusedops."""
     rows = file["threads"][threads]["peer"]
@@ -320,7 +332,7 @@ TABLES = {
     table.__name__: table
     for table in (
         *(fusion, fusion_by_work, attention, networks, eight_bits, precision, narrow_networks, files),
-        *(peers, every_peer),
+        *(peers, paper, every_peer),
     )
 }
 
@@ -341,9 +353,9 @@ def files_of(processor, threads):
                 yield name, file, n
 
 
-def source(name, file, threads):
-    """What was measured, on which processor and when."""
-    run = file["threads"][threads]
+def source(name, file, threads, section="threads"):
+    """Says what was measured, on which processor and when."""
+    run = file[section][threads]
     # the number of processors stands after what the processor says of itself
     of = f"{NAMES[name]}, {file['processor'].rpartition(', ')[2]}" if name in NAMES else file["processor"]
     busy = run.get("disturbed", 0)
@@ -357,7 +369,8 @@ def source(name, file, threads):
 def table(kind, name, file, threads):
     """The lines of a table with their source, or nothing where the file has no such figures."""
     rows = list(filled(TABLES[kind](file, threads)))
-    return "\n".join([*rows, "", source(name, file, threads)]) if len(rows) > 2 else ""
+    section = "paper" if kind == "paper" else "threads"
+    return "\n".join([*rows, "", source(name, file, threads, section)]) if len(rows) > 2 else ""
 
 
 def chart(kind, name, file, threads, path, write):

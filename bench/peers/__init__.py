@@ -27,6 +27,7 @@ PEERS = {
     "fusedops": Peer("fusedops", "ours"),
     "numpy": Peer("NumPy", "plain_numpy"),
     "pytorch": Peer("PyTorch", "pytorch", ("torch",), "torch"),
+    "pytorch_compiled": Peer("PyTorch, compiled", "pytorch_compiled", ("torch",), "torch"),
     "onnxruntime": Peer("ONNX Runtime", "onnx_runtime", ("onnx", "onnxruntime"), "onnxruntime onnx"),
     "openvino": Peer("OpenVINO", "open_vino", ("onnx", "openvino"), "openvino onnx"),
     "ncnn": Peer("ncnn", "ncnn_net", ("ncnn",), "ncnn"),

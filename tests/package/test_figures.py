@@ -141,10 +141,12 @@ def test_another_processor_is_refused_before_measuring(monkeypatch, capsys, tmp_
     assert "some.json has figures of" in capsys.readouterr().err
 
 
-def test_tables(figures, tmp_path):
+def test_tables(figures, monkeypatch, tmp_path):
+    monkeypatch.setattr(figures, "PAPER", ("conv3x3_64x56",))
     path, page = tmp_path / "docs/figures/some.json", tmp_path / "page.md"
     for run in run_of(), run_of(2, day="2026-03-04", factor=0.5):
-        report.publish(report.Run(run), path)
+        for section in "threads", "paper":
+            report.publish(report.Run(run), path, section)
     page.write_text(
         "".join(
             f"<!-- figures: {kind} some{threads} -->\nold\n<!-- end of figures -->\n"
@@ -158,6 +160,7 @@ def test_tables(figures, tmp_path):
     for row in (
         "| one thread, ms | unfused | batch norm folded | fused | gain |\n|---|--:|--:|--:|--:|",
         "| conv 3x3 64x56x56 | 2.00 | 1.50 | 1.00 | 2.00x |",
+        "| one thread, ms | unfused | fused | PyTorch |\n|---|--:|--:|--:|\n| conv 3x3 64x56x56 | 2.00 | 1.00 | 3.00 |",
         "| 2 threads, ms | fusedops | the fastest other library | | ratio |",
         "|---|--:|--:|---|--:|\n| conv 3x3 64x56x56 | 0.500 | 1.00 | ONNX Runtime | 2.00 |",
         "| one thread, ms | fusedops | PyTorch | ONNX Runtime | ratio |\n|---|--:|--:|--:|--:|",
