@@ -104,6 +104,21 @@ def test_a_decoder_has_caches_of_float16(rng, batch):
         small.run(decoder_net.step(decoder_net.no_past(batch), ids))
 
 
+def test_what_is_kept_of_other_types(rng):
+    """Words before, which a call gives back with more, stay integers."""
+    text = """(int64[1, past] seen, int64[1, t] new, float[1, past, 4] kept, float[1, t, 4] x)
+        => (int64[1, all] words, float[1, all, 4] y) {
+        words = Concat<axis=1>(seen, new)  y = Concat<axis=1>(kept, x) }"""
+    small = of_weights(text).astype("float16")
+    assert [v.dtype.name for v in (*small.inputs, *small.outputs)] == (
+        ["int64", "int64", "float16", "float32", "int64", "float16"]
+    )
+    x = rng.standard_normal((1, 3, 4)).astype(np.float32)
+    words, y = small(np.array([[70_000]]), np.array([[1, 2, 3]]), np.ones((1, 1, 4), np.float16), x)
+    assert words.tolist() == [[70_000, 1, 2, 3]]
+    np.testing.assert_array_equal(y[:, 1:], x.astype(np.float16))
+
+
 def test_graphs_inside_nodes(rng):
     text = """(float[n, 64] x, bool b) => (float[n, 64] y) {
         y = If(b) <then_branch = t () => (float[n, 64] p) { p = MatMul(x, w) },

@@ -18,7 +18,7 @@ _EXACT = {"LinearBits", "QuantizeLinear", "DequantizeLinear"}
 
 
 def kind_of(dtype):
-    """The name of a type of 16 bits, or the error that says what it may be."""
+    """Returns the name of a type of 16 bits, or raises the error that says what it may be."""
     name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
     if name not in TYPES:
         raise ValueError(
@@ -29,13 +29,14 @@ def kind_of(dtype):
 
 
 def stored_as(graph, kind):
-    """A copy of an optimized graph with its weights in a type of 16 bits, and no defaults of inputs."""
+    """Copies an optimized graph with its weights in a type of 16 bits, and no defaults of inputs."""
     graph = graph.copy()
     graph.defaults = []
     _round_weights(graph, bfloat16.rounded if kind == "bfloat16" else _rounded_to_float16)
     if kind == "float16":
-        for cache in caches_of(graph):
-            for values, i in (graph.inputs, cache.input), (graph.outputs, cache.output):
+        caches = [(c.input, c.output) for c in caches_of(graph) if graph.inputs[c.input].dtype == np.float32]
+        for pair in caches:
+            for values, i in zip((graph.inputs, graph.outputs), pair, strict=True):
                 values[i] = type(values[i])(values[i].name, values[i].shape, np.dtype(np.float16))
         narrow = {v: exact_float16(a) for v, a in tables(graph, np.float32).items() if a.ndim > 1 and a.size >= TABLE}
         graph.constants |= {v: a for v, a in narrow.items() if a is not None}
@@ -55,7 +56,7 @@ def _round_weights(graph, rounded):
 
 
 def _rounded_to_float16(a):
-    """float32 values that float16 has; as they are where one of them is too large for it."""
+    """Rounds float32 values to those that float16 has; as they are where one of them is too large for it."""
     with np.errstate(over="ignore"):
         narrow = a.astype(np.float16)
     return narrow.astype(np.float32) if np.array_equal(np.isfinite(narrow), np.isfinite(a)) else a
