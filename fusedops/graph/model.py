@@ -611,8 +611,8 @@ class Model:
         Notes
         -----
         Convolutions read float32 weights, so that a saved network is smaller with float16, but not one in memory.
-        Tensors between steps are float32, or bfloat16 between products of it. A weight moves by at most 1/2048 of itself
-        in float16, and 1/256 in bfloat16.
+        Tensors between steps are float32, or bfloat16 between products of it. A weight moves by at most 1/2048 of
+        itself in float16, and 1/256 in bfloat16.
 
         Examples
         --------
