@@ -236,8 +236,9 @@ def main():
     arguments.add_argument(
         "--threads", type=int, default=1, metavar="N", help="threads of fusedops and of its peers (default: 1)"
     )
-    arguments.add_argument("--networks", metavar="FOLDER", help="measure the ONNX files of a folder too")
-    arguments.add_argument(
+    cases = arguments.add_mutually_exclusive_group()
+    cases.add_argument("--networks", metavar="FOLDER", help="measure the ONNX files of a folder too")
+    cases.add_argument(
         "--paper", action="store_true", help="only the workloads of the TVM paper's figure 4, which have a table"
     )
     arguments.add_argument("--quick", action="store_true", help="fewer rounds and cases: about a minute")

@@ -312,7 +312,7 @@ def paper(file, threads):
     if run is None:
         return
     names = "tvm_unfused", "tvm", "pytorch", "pytorch_compiled"
-    yield from head(threads, "unfused", "fused", *(file["peers"][peer] for peer in names))
+    yield from head(threads, "fusedops, unfused", "fusedops", *(file["peers"][peer] for peer in names))
     for name in PAPER:
         yield f"| {LABELS[name]} | {cells(run['operation'][name] | run['peer'][name], 'unfused', 'fused', *names)} |"
 

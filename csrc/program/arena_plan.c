@@ -105,7 +105,7 @@ static ptrdiff_t lay_out(fo_lifetime *const *order, ptrdiff_t n, const tree *t, 
         fo_lifetime *b = order[i];
         const ptrdiff_t begin = met(t, order, b, n, which);
         ptrdiff_t l = 0;
-        for (ptrdiff_t j = begin; j < n; j++) taken[lane[which[j]]] = i; /* beside b */
+        for (ptrdiff_t j = begin; j < n; j++) taken[lane[which[j]]] = i; /* next to b */
         while (taken[l] == i) l++;
         lane[i] = l;
         *lanes = larger(*lanes, l + 1);

@@ -12,7 +12,7 @@ INLINE vi v_ixor(vi a, vi b) { return _mm256_xor_si256(a, b); }
 INLINE vi v_nibbles(vi v, int upper) {
     return _mm256_and_si256(upper ? _mm256_srli_epi16(v, 4) : v, _mm256_set1_epi8(15));
 }
-INLINE vi v_zip_halves(vi a, vi b, const int upper) {
+INLINE vi v_zip_shorts(vi a, vi b, const int upper) {
     return upper ? _mm256_blend_epi16(_mm256_srli_epi32(a, 16), b, 0xAA)
                  : _mm256_blend_epi16(a, _mm256_slli_epi32(b, 16), 0xAA);
 }

@@ -12,7 +12,7 @@ INLINE vi v_ixor(vi a, vi b) { return _mm512_xor_si512(a, b); }
 INLINE vi v_nibbles(vi v, int upper) {
     return _mm512_and_si512(upper ? _mm512_srli_epi16(v, 4) : v, _mm512_set1_epi32(0x0f0f0f0f));
 }
-INLINE vi v_zip_halves(vi a, vi b, const int upper) {
+INLINE vi v_zip_shorts(vi a, vi b, const int upper) {
     return upper ? _mm512_mask_blend_epi16(0xAAAAAAAA, _mm512_srli_epi32(a, 16), b)
                  : _mm512_mask_blend_epi16(0xAAAAAAAA, a, _mm512_slli_epi32(b, 16));
 }

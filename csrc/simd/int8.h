@@ -13,7 +13,7 @@
  *   v_iadd v_isub v_imul               modulo 2^32
  *   v_iand v_ixor                      of bits
  *   v_nibbles(i, upper)                the upper (1) or lower (0) four bits of each byte
- *   v_zip_halves(a, b, upper)          lane l: the lower (upper: 1: the upper) 16 bits of a's, then those of b's
+ *   v_zip_shorts(a, b, upper)          lane l: the lower (upper: 1: the upper) 16 bits of a's, then those of b's
  *   v_as_float(i) v_as_int(a)          the same bits
  *   v_to_float(i)                      rounded to nearest, halves to even
  *   v_to_int(a)                        the same way, of floats within 32 bits

@@ -13,7 +13,7 @@ INLINE vi v_nibbles(vi v, int upper) {
     const uint8x16_t u = vreinterpretq_u8_s32(v);
     return vreinterpretq_s32_u8(upper ? vshrq_n_u8(u, 4) : vandq_u8(u, vdupq_n_u8(15)));
 }
-INLINE vi v_zip_halves(vi a, vi b, const int upper) {
+INLINE vi v_zip_shorts(vi a, vi b, const int upper) {
     const int16x8_t p = vreinterpretq_s16_s32(a), q = vreinterpretq_s16_s32(b);
     return vreinterpretq_s32_s16(upper ? vtrn2q_s16(p, q) : vtrn1q_s16(p, q));
 }

@@ -15,7 +15,7 @@ INLINE vi v_imul(vi a, vi b) { return (vi)((uint32_t)a * (uint32_t)b); }
 INLINE vi v_iand(vi a, vi b) { return a & b; }
 INLINE vi v_ixor(vi a, vi b) { return a ^ b; }
 INLINE vi v_nibbles(vi v, int upper) { return (vi)((uint32_t)v >> 4 * upper & 0x0f0f0f0f); }
-INLINE vi v_zip_halves(vi a, vi b, const int upper) {
+INLINE vi v_zip_shorts(vi a, vi b, const int upper) {
     const uint32_t p = (uint32_t)a, q = (uint32_t)b;
     return (vi)(upper ? p >> 16 | (q & 0xffff0000) : (p & 0xffff) | q << 16);
 }

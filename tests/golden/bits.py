@@ -582,7 +582,7 @@ def stepped(kind, shape, before, after=lambda numbers: (), order=np.ascontiguous
     return case
 
 
-def transposed_halves(numbers):
+def transposed_16_bits(numbers):
     x, y = numbers(3, 70, 37).astype(np.float16), np.empty((3, 37, 70), np.float16)
     step("copy", x.swapaxes(1, 2), y, size=2)
     return [y.astype(np.float32)]
@@ -657,7 +657,7 @@ def passes_over_images():
             )
         shape = (3, 21, 37, 18)
         yield "copy" + last, stepped("copy", shape, lambda n, s=shape: (n(*s),), order=order)
-    yield "copy of 16 bits, transposed", transposed_halves
+    yield "copy of 16 bits, transposed", transposed_16_bits
     rows, columns = np.array([0, 0, 1, 1, 2, 2, 3, 3]), np.array([0, 0, 1, 2, 3, 3, 4])
     more = np.array([0, 0, 0, 1, 1, 2, 2])
 

@@ -416,10 +416,10 @@ def test_integers(bytewise, name):
 
 
 @pytest.mark.parametrize("upper", [0, 1])
-def test_halves_of_pairs(bytewise, upper):
+def test_zipped_shorts(bytewise, upper):
     v = integers(15, 2 * bytewise.lanes).view(np.uint16).reshape(15, 2, -1, 2)
     expected = v[..., upper].transpose(0, 2, 1).reshape(15, -1)
-    found = bits(bytewise, "v_zip_halves", v.reshape(15, -1), [[upper]] * 15, dtype=np.uint16)
+    found = bits(bytewise, "v_zip_shorts", v.reshape(15, -1), [[upper]] * 15, dtype=np.uint16)
     np.testing.assert_array_equal(found, expected)
 
 

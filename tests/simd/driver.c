@@ -190,8 +190,8 @@ static void op_v_iload(const record *r, float *y) { v_istore(y, v_iload((const c
 static void op_v_istore(const record *r, float *y) { v_istore((char *)y + N(0), IA); }
 static void op_v_iset1(const record *r, float *y) { v_istore(y, v_iset1((int32_t)N(0))); }
 static void op_v_nibbles(const record *r, float *y) { v_istore(y, N(0) ? v_nibbles(IA, 1) : v_nibbles(IA, 0)); }
-static void op_v_zip_halves(const record *r, float *y) {
-    v_istore(y, N(0) ? v_zip_halves(IA, IB, 1) : v_zip_halves(IA, IB, 0));
+static void op_v_zip_shorts(const record *r, float *y) {
+    v_istore(y, N(0) ? v_zip_shorts(IA, IB, 1) : v_zip_shorts(IA, IB, 0));
 }
 static void op_v_as_float(const record *r, float *y) { v_store(y, v_as_float(IA)); }
 static void op_v_as_int(const record *r, float *y) { v_istore(y, v_as_int(A)); }
@@ -336,7 +336,7 @@ typedef void op_fn(const record *, float *);
     X(v_store_first) X(v_uzp_inlane_even) X(v_uzp_inlane_odd) X(v_rotate) X(v_concat) X(v_load_halves) \
     X(v_store_halves) X(v_transpose) X(v_load_transposed) X(v_load_strided) X(v_store_strided) X(v_iload) \
     X(v_istore) X(v_iset1) X(v_nibbles) X(v_as_float) X(v_as_int) X(v_to_float) X(v_to_int) X(v_load_bytes) \
-    X(v_load_bytes_tail) X(v_zip_halves) \
+    X(v_load_bytes_tail) X(v_zip_shorts) \
     X(v_load_quads_tail) X(v_store_quads_tail) X(v_load_parts) X(v_store_parts) X(v_pack_shorts) X(v_pack) \
     X(v_pack_inlane) X(v_pack_lanes) X(v_pack_pairs) X(v_quads) X(v_dot) \
     X(v_dot_lane) X(v_dot_bf16) X(v_store_bf16)

@@ -1,7 +1,7 @@
 /* The products of qblockwise.h, of many rows, by tiles (AMX): the same integers, and floats in the same order.
  *
  *   B   a panel of 32 columns as groups of four steps: 8 bits where they lie, 4 bits widened once for all rows, which
- *       is two groups a word, that of its lower halves of bytes first, as rows of A have their steps
+ *       is two groups a word, that of its low nibbles first, as rows of A have their steps
  *   A   int8, and B is the unsigned operand
  *
  * A pair of tiles of rows goes through all blocks. A block's sums are tiles, which go to memory, and become floats

@@ -33,7 +33,7 @@ void FO_NAME(fo_transpose_8)(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff
             transpose_block(m - i, n - j, x + i * ldx + j, ldx, y + j * ldy + i, ldy);
 }
 
-/* The same of elements of 16 bits, by blocks of 2*VL: halves of pairs of rows are words, which are transposed. */
+/* The same of elements of 16 bits, by blocks of 2*VL: those of two rows form words, which are transposed. */
 INLINE void transpose_block_16(const bool whole, ptrdiff_t m, ptrdiff_t n, const uint16_t *x, ptrdiff_t ldx,
                                uint16_t *y, ptrdiff_t ldy) {
     vf t[2][VL];
@@ -43,7 +43,7 @@ INLINE void transpose_block_16(const bool whole, ptrdiff_t m, ptrdiff_t n, const
             v_launder(x);
             r[i] = whole ? v_iload(x) : 2 * l + i < m ? v_load_quads_tail(x, n < 2 * VL ? 2 * n : QUADS) : v_iset1(0);
         }
-        UNROLL_FOR (int u = 0; u < 2; u++) t[u][l] = v_as_float(v_zip_halves(r[0], r[1], u));
+        UNROLL_FOR (int u = 0; u < 2; u++) t[u][l] = v_as_float(v_zip_shorts(r[0], r[1], u));
     }
     v_transpose(t[0]), v_transpose(t[1]);
     UNROLL_FOR (int l = 0; l < VL; l++)

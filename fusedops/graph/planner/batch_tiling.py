@@ -33,9 +33,9 @@ def choose(steps, n, threads):
         total = sum(map(_nbytes, step.tensors()))
         if tiles == 1 and total.__class__ is int and total <= cache:
             continue  # one tile, whatever the step does with rows
-        apart = _has_independent_rows(step, n)
-        tiles = step.tiles = max(tiles, _needed(total, n, cache)) if apart else 1
-        if apart:
+        independent_rows = _has_independent_rows(step, n)
+        tiles = step.tiles = max(tiles, _needed(total, n, cache)) if independent_rows else 1
+        if independent_rows:
             independent.add(id(step))
     for before, step in pairwise(steps):
         if before.tiles > step.tiles and id(step) in independent and any(_nbytes(t) > cache for t in step.reads):

@@ -108,7 +108,7 @@ def _made_by(ufunc, *dtypes):
     """The type that NumPy's function makes of these; None where it takes others, as the call says."""
     try:
         return ufunc(*(np.ones((), dtype) for dtype in dtypes)).dtype
-    except TypeError:
+    except TypeError:  # NumPy has no such loop: the call of the network says so
         return None
 
 

@@ -81,7 +81,7 @@ def _message(kind, data, at, end, depth):
 
 
 def _add(values, field, value):
-    """Puts another value into a message: beside the first ones, in the place of the first, or in addition to it."""
+    """Puts another value into a message: next to the first ones, in the place of the first, or in addition to it."""
     name, _, repeated = field
     found = values[name]
     if repeated == "number":  # numbers that came before in one field may be an array
