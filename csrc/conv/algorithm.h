@@ -78,9 +78,7 @@ static inline void fo_call_images(const fo_image *x, const fo_image *residual, c
 FO_ALGORITHM(direct);
 FO_ALGORITHM(im2col);
 FO_ALGORITHM(winograd1d);
-FO_ALGORITHM(stem);
 FO_ALGORITHM(winograd);
-FO_ALGORITHM(strassen);
 FO_ALGORITHM(depthwise);
 FO_ALGORITHM(qdepthwise);
 FO_ALGORITHM(qgemm);

@@ -25,8 +25,6 @@
     {name, types, FO_BY_ANY, fo_##algorithm##_applies, NULL, inner, fo_##algorithm##_prepare, fo_##algorithm##_run}
 static const fo_algorithm algorithms[] = {
     ROW("depthwise", FO_BY_ANY, depthwise),
-    ROW("strassen", FO_BY(FO_AUTO) | FO_BY(FO_STRASSEN), strassen),
-    ROW("winograd", FO_BY(FO_AUTO), stem),
     ROW("winograd", FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD), winograd),
     ROW("winograd", FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD_1D), winograd1d),
     ROW("direct", FO_BY(FO_AUTO) | FO_BY(FO_DIRECT), im2col),
@@ -65,10 +63,6 @@ static const fo_algorithm *cheapest(const fo_conv2d *plan, const fo_conv2d_size 
         if (ns < least) best = a, least = ns;
     }
     return best;
-}
-
-bool fo_conv2d_takes(const fo_conv2d *plan, const fo_conv2d_size *z, fo_named_algorithm name) {
-    return cheapest(plan, z)->named == (FO_BY(FO_AUTO) | FO_BY(name));
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */

@@ -94,22 +94,11 @@ double fo_cost_direct(const fo_costing *c) { return c->im2col ? INFINITY : direc
 double fo_cost_winograd1d(const fo_costing *c) {
     return c->im2col || !c->winograd1d ? INFINITY : direct(c->plan, c->z, 7.0 / 9);
 }
-double fo_cost_stem(const fo_costing *c) { return 0.8 * direct(c->plan, c->z, 1); }
 double fo_cost_depthwise(const fo_costing *c) { return direct(c->plan, c->z, 1); }
 
 double fo_depthwise_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const double inputs = (double)z->ih * z->iw, taps = (double)plan->ocg * z->oh * z->ow * plan->k;
     return nanoseconds(plan, fo_float_costs.input * inputs + fo_float_costs.tap * taps);
-}
-
-/* ---- Strassen ---------------------------------------------------------------------------------------------------- */
-
-/* Sums of the pixels serve all output channels, those of a tile of the result all input channels. */
-double fo_cost_strassen(const fo_costing *c) {
-    const fo_conv2d *plan = c->plan;
-    const double pixels = (double)c->z->oh * c->z->ow;
-    const double sums = pixels * (FO_STRASSEN_SUM * plan->s.ic + FO_STRASSEN_TILE * plan->s.oc);
-    return 7.0 / 8 * direct(plan, c->z, 1) + nanoseconds(plan, sums);
 }
 
 /* ---- Winograd ---------------------------------------------------------------------------------------------------- */

@@ -15,8 +15,6 @@ fo_costing fo_costing_of(const fo_conv2d *plan, const fo_conv2d_size *z);
 /* They depend on shapes and the processor alone, so that results depend neither on threads nor on the batch. INFINITY:
  * never. */
 double fo_cost_depthwise(const fo_costing *c);
-double fo_cost_stem(const fo_costing *c);
-double fo_cost_strassen(const fo_costing *c);
 double fo_cost_im2col(const fo_costing *c);
 double fo_cost_winograd1d(const fo_costing *c);
 double fo_cost_direct(const fo_costing *c);

@@ -18,10 +18,7 @@
     X(WINOGRAD_6, "winograd, 6x6 pixels") \
     X(WINOGRAD1D_ROWS, "winograd1d, rows") \
     X(WINOGRAD1D_PANELS, "winograd1d, panels") \
-    X(IM2COL_PANELS, "im2col, panels") \
-    X(STEM_PANELS, "winograd, panels") \
-    X(STRASSEN_LEFT, "strassen, rows") \
-    X(STRASSEN_RIGHT, "strassen, panels")
+    X(IM2COL_PANELS, "im2col, panels")
 typedef enum { FO_EACH_WEIGHT_FORM(FO_MEMBER) FO_WEIGHT_FORMS } fo_weight_form;
 
 /* It is constant, but for what it caches: packed weights and prepared calls. The processor and the active set count

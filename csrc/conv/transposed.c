@@ -81,8 +81,6 @@ static fo_conv2d *phase_plan(const fo_conv_transpose *t, const float *w, const f
     part.sh = part.sw = 1;
     part.dh = rows.dilation, part.dw = columns.dilation;
     part.oc = merged * s->oc;
-    /* Strassen's would go by way of a copy: the pixels of a phase are not contiguous */
-    if (part.kh * part.kw == 1 && merged == 1) part.algorithm = FO_DIRECT;
     const ptrdiff_t each = s->oc * (s->ic / s->groups) * part.kh * part.kw;
     float *own = fo_alloc((size_t)(merged * (each + s->oc)) * sizeof *own), *own_bias = own + merged * each;
     if (!own) return NULL;

@@ -29,7 +29,6 @@ enum { GROUP = MANY_REGS ? 8 : 2, GROUP_OF_3 = MANY_REGS ? 6 : 3 }; /* vectors o
 
 /* The function of a kernel, by where it is. */
 #define FO_KERNEL_EVERYWHERE(name) FO_JOIN(fo_##name, FO_BASE)
-#define FO_KERNEL_SHORT(name) FO_JOIN(fo_##name, FO_BASE)
 #define FO_KERNEL_MAPS(name) FO_MAP
 #define FO_KERNEL_DOTS(name) FO_NAME(fo_##name)
 #define FO_KERNEL_NARROW(name) FO_NAME(fo_##name)

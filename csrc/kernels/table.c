@@ -35,11 +35,9 @@ static const fo_product_kernel products[] = {INT8_BY_VECTORS, FLOATS, {.run = NU
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
-/* Kernels for SHORT vectors were measured with AVX2; longer ones have none. */
 #define FO_ENTRY_EVERYWHERE(f) f
 #define FO_ENTRY_MAPS(f) f
 #define FO_ENTRY_DOTS(f) f
-#define FO_ENTRY_SHORT(f) VEC_IS_LINE ? NULL : f
 #define FO_ENTRY(kernel, arguments, where) .kernel = FO_ENTRY_##where(FO_KERNEL_##where(kernel)),
 #define TABLE(full, list) \
     {.set = FO_STRING(FO_BASE), .name = FO_STRING(full), .vl = VL, .mr = MR, .nr = NR, .vec_is_line = VEC_IS_LINE, \

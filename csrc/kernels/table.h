@@ -25,60 +25,6 @@ typedef struct {
     float *sums;
 } fo_gemv_args;
 
-/* Two rows of a convolution, 3x3 of stride 2 (kernels/stem.h): ow pixels of oc channels, a multiple of nr. The planes
- * of x are for each row 3 taps wide; y[1] may be NULL. next: what is fetched for the next rows, `fetched` floats for
- * each pixel in so many planes. */
-typedef struct {
-    ptrdiff_t ic, oc, ow;
-    const float *x, *w; /* planes `plane` apart; panels of nr columns */
-    ptrdiff_t plane;
-    const float *bias, *residual[2]; /* or NULL */
-    float *y[2];
-    ptrdiff_t ldy, ldr;
-    bool transposed; /* y and residual stand channel after channel, ldy and ldr apart */
-    fo_activation act;
-    const float *next;
-    ptrdiff_t next_plane, fetched, channels_fetched;
-} fo_stem_args;
-
-/* One step of Strassen's algorithm (kernels/strassen_sums.h): matrices of 2 x 2 blocks, whose lower rows and right
- * columns may be fewer; what they lack counts as zeros. */
-enum { FO_STRASSEN_PRODUCTS = 7, FO_STRASSEN_SUMS = 4 };
-
-/* The sums of blocks that a matrix X gives the products, each with rows of ld floats, at distances of `part`; copies:
- * and X00, X01 (right: X10) and X11 after them. X00 is at x, X01 at x + across, X10 at x + rows[0]*ldx. Rows of sums
- * are padded to whole vectors. */
-typedef struct {
-    bool right, copies;            /* X is B, else A */
-    ptrdiff_t rows[2], columns[2]; /* of the upper and lower, the left and right blocks */
-    const float *x;
-    ptrdiff_t ldx, across;
-    float *to;
-    ptrdiff_t ld, part;
-} fo_strassen_operands;
-
-typedef struct {
-    const float *data;
-    ptrdiff_t ld;
-} fo_strassen_block;
-
-/* C = epilogue(A B) for four blocks of C, mr/2 <= rows[0] <= mr by nr each; rows[1] of the lower blocks are stored. k:
- * half of the reduction. ep.bias is there. Operands are in the order of the products; weights as A are panels, element
- * (i, p) at data[p*ld + i]. operands: where those of b are still to be made, T1 T2 T3 T4 B00 B10 B11 at the distance
- * of b's T1 and T2, from a B whose blocks b has and that reads B01 with B00; or NULL. next: the pixels of a later
- * call, which are fetched ahead, as k rows of 2 nr floats, at distances of `ld`, or where weights are B as lines of
- * `ld` floats; ld is 0 where there are none. */
-typedef struct {
-    ptrdiff_t rows[2], k;
-    fo_strassen_block a[FO_STRASSEN_PRODUCTS], b[FO_STRASSEN_PRODUCTS];
-    float *operands;
-    fo_strassen_block next;
-    float *c;
-    ptrdiff_t ldc;
-    fo_epilogue ep;
-    bool ahead; /* weights are B and may come from beyond the second-level cache */
-} fo_strassen_args;
-
 /* Winograd's F(tile x tile, 3x3), for tiles side by side in one image: `count` of height x tile outputs, and one of
  * height x last after them, unless last is 0.
  * v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors; v_last for
@@ -233,19 +179,13 @@ typedef struct {
 } fo_pool_strip;
 
 /* Every kernel: its name, of which the set has the function fo_NAME, what that takes, and where it is. EVERYWHERE: each
- * set. SHORT: sets of short vectors. MAPS: maybe another set's. DOTS: compiled once more with the processor's dot
- * products, where they are faster. NARROW: by the processor's instruction where there is one. The struct, the
- * declarations (kernels.h) and the tables (table.c) are made of this list. */
+ * set. MAPS: maybe another set's. DOTS: compiled once more with the processor's dot products, where they are faster.
+ * NARROW: by the processor's instruction where there is one. The struct, the declarations (kernels.h) and the tables
+ * (table.c) are made of this list. */
 /* clang-format off */
 #define FO_EACH_KERNEL(X) \
     X(gemm, (const fo_gemm_args *), EVERYWHERE) \
     X(gemv, (const fo_gemv_args *), EVERYWHERE) \
-    X(stem, (const fo_stem_args *), SHORT) \
-    /* The planes that it reads, at distances of `step`, of n pixels of the five image rows that two output rows read, \
-     * whole vectors */ \
-    X(stem_rows, (ptrdiff_t n, const float *const rows[5], float *planes, ptrdiff_t step), SHORT) \
-    X(strassen_operands, (const fo_strassen_operands *), EVERYWHERE) \
-    X(strassen, (const fo_strassen_args *), EVERYWHERE) \
     /* u[p*position + o] = (G g G^T)[p] of nr output channels o, their weights at g[tap*nr + o]; rounded once */ \
     X(winograd_weights, (int stride, int tile, const float *g, float *u, ptrdiff_t position), EVERYWHERE) \
     X(winograd_input, (const fo_winograd_input_args *), EVERYWHERE) \

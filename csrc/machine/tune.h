@@ -67,7 +67,7 @@ enum { FO_DEPTHWISE_ROWS_AT_ONCE = 2 }; /* of tiles with AVX-512, channels last 
 /* Vectors of channels, or of a row, that are many: 64 channels of 4x512 with 1x7 take 52 us by rows instead of 78. */
 enum { FO_DEPTHWISE_MANY = 16 };
 
-/* ---- Winograd and Strassen (kernels/winograd, kernels/strassen_sums.h, conv/algorithms) ---- */
+/* ---- Winograd (kernels/winograd, conv/algorithms) ---- */
 
 /* Winograd's cost in multiply-adds. A weight that few tiles share takes the time of so many of them to arrive; a
  * product starts and ends in the time of so many steps; a channel of a tile is transformed, on the way in and out,
@@ -95,15 +95,6 @@ enum { FO_WINOGRAD_FEW_TILES = 4, FO_WINOGRAD_MANY_ROUNDS = 8 };
 
 /* of the sums that a unit's rows share, which stay in the first-level cache; four or more register tiles even out */
 enum { FO_WINOGRAD1D_TILE_ROWS = 48 };
-
-/* Time of Strassen's sums in multiply-adds: for each channel of a pixel of the image, and of the result. */
-enum { FO_STRASSEN_SUM = 5, FO_STRASSEN_TILE = 3 };
-
-/* Time in tiles: of computing a pair's operands, and of bringing a pair of weights into the cache. */
-static const double FO_STRASSEN_OPERANDS = 0.25, FO_STRASSEN_WEIGHTS = 0.2;
-
-enum { FO_STRASSEN_CHAINS = 4 }; /* that fetch a pair of weights: as many lines as four steps of all products (AVX2) */
-enum { FO_STRASSEN_MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
 
 /* ---- direct convolutions, im2col, rewrites (conv/algorithms, conv/rewrite.c) ---- */
 

@@ -144,8 +144,7 @@ cdef class ConvolutionStream:
     """A convolution of a sequence taken piece by piece. Made by ``layer.stream(batch)``; for one thread at a time.
 
     What `step` and at the end `flush` return, one after the other, is the result of the whole sequence, with its bits:
-    those of ``algorithm="direct"``, which "auto" takes too, but for kernels of one step, where the products of many
-    steps and channels may be Strassen's. A copy, also by way of pickle, has a state of its own.
+    those of ``algorithm="direct"``, which "auto" takes too. A copy, also by way of pickle, has a state of its own.
 
     Examples
     --------

@@ -87,13 +87,11 @@ def conv2d(
         end.
     groups : int
     layout : {"NCHW", "NHWC"}
-    algorithm : {"auto", "direct", "winograd", "winograd1d", "strassen"}
-        "auto" depends on the shapes and the processor alone. The last three take fewer multiplications. "winograd"
+    algorithm : {"auto", "direct", "winograd", "winograd1d"}
+        "auto" depends on the shapes and the processor alone. The last two take fewer multiplications. "winograd"
         (3x3, stride 1, or 2 without dilation, not depthwise) works on tiles, and rounds more than "direct": by 2e-5 of
         the largest output at most, in large images of stride 1 by 5e-5. "winograd1d" (kernels higher than their stride,
-        not depthwise) works on two or three output rows, and rounds as "direct" does. "strassen" (1x1, stride 1, no
-        padding, one group) multiplies 7 blocks in place of 8 from 64 pixels and 64 output channels on, and rounds a
-        little more.
+        not depthwise) works on two or three output rows, and rounds as "direct" does.
     out : ndarray, float32, optional
         Where the result goes: any strides; it may overlap an input.
 
@@ -124,7 +122,6 @@ def conv2d(
            panels
     .. [2] Lavin and Gray, "Fast algorithms for convolutional neural networks", 2016, arXiv:1509.09308: Winograd's
            algorithm
-    .. [3] Strassen, "Gaussian elimination is not optimal", 1969
 
     Examples
     --------

@@ -34,10 +34,6 @@ def _winograd1d_applies(w_shape, stride, dilation, groups):
     return stride[0] < w_shape[2] <= 16 and dilation[0] == 1 and (w_shape[1] > 1 or groups == 1)
 
 
-def _strassen_applies(w_shape, stride, padding, groups):
-    return w_shape[2:] == (1, 1) and stride == (1, 1) and padding in ("same", ((0, 0), (0, 0))) and groups == 1
-
-
 def _check_algorithm(algorithm, w, stride, padding, dilation, groups, bfloat16):
     """An error where an algorithm is none, or not one for such a convolution."""
     if one_of(algorithm, "algorithm", ALGORITHMS) in ("auto", "direct"):
@@ -59,10 +55,6 @@ def _check_algorithm(algorithm, w, stride, padding, dilation, groups, bfloat16):
         "winograd1d": (
             _winograd1d_applies(w.shape, stride, dilation, groups),
             "a kernel higher than its stride, of at most 16 rows, without dilation and not depthwise",
-        ),
-        "strassen": (
-            _strassen_applies(w.shape, stride, padding, groups),
-            "a 1x1 kernel, stride 1, no padding and groups=1",
         ),
     }
     applies, what = needs.get(algorithm, (True, ""))

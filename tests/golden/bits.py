@@ -22,7 +22,6 @@ from conv_cases import (
     NARROW,
     ONE_ROW,
     SMALL,
-    STRASSEN,
     WINDOWS,
     WINOGRAD,
 )
@@ -150,7 +149,6 @@ def convolutions():
         "auto": WINDOWS + ONE_ROW + AUTO,
         "winograd": WINOGRAD,
         "winograd1d": lines,
-        "strassen": STRASSEN,
     }
     for algorithm, shapes in tables.items():
         for shape, given in alternated(shapes):

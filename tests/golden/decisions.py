@@ -144,7 +144,6 @@ def sweeps():
         )
 
 
-STRASSEN_CHANNELS = (31, 32, 63, 64, 79, 80, 95, 96, 255, 256, 257, 1024, 1025)
 LINES = [
     ((3, 3), (2, 1)),
     ((5, 5), 1),
@@ -173,8 +172,6 @@ SMALL = [
 
 
 def borders():
-    for channels, outputs, size in product(STRASSEN_CHANNELS, (63, 64, 128, 256, 576, 1024), (7, 11, 28)):
-        yield conv(channels, size, outputs)
     for channels, size in product((3, 8, 16, 32, 64, 128, 256, 512, 513), (7, 10, 14, 28, 56, 112)):  # Winograd's
         for stride, dilation in (1, 1), (2, 1), (1, 2), (1, 6):
             yield conv(channels, size, max(channels, 16), 3, stride, dilation=dilation)

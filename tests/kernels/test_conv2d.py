@@ -6,7 +6,7 @@ import pytest
 import fusedops as fo
 import oracle
 from catalog import dims
-from conv_cases import DIRECT
+from conv_cases import DIRECT, FIRST
 from oracle import ACTIVATIONS, check
 
 
@@ -363,3 +363,23 @@ def test_large_results(isa, half_rate, draw, layout, k):
             y[1:], fo.conv2d(x[1:], w, bias=bias, **part, activation="relu", padding=k // 2, layout=layout)
         )
         check(y, oracle.conv2d(x, w, bias=bias, **given, activation="relu", padding=k // 2, layout=layout), 5e-6)
+
+
+@pytest.mark.parametrize("activation", [None, "relu6", "tanh", "prelu"])
+@pytest.mark.parametrize("ic, oc, size, options", FIRST)
+def test_first_layer_of_a_network(isa, draw, threads, activation, ic, oc, size, options):
+    """Images and results in either memory order, with the same bits."""
+    x, w = draw(2, *size, ic), draw(oc, ic, 3, 3)
+    residual = draw(*fo.Conv2d(w, stride=2, **options, layout="NHWC").output_shape(x.shape))
+    options = options | dict(
+        stride=2, bias=draw(oc), activation=("prelu", draw(oc)) if activation == "prelu" else activation, layout="NHWC"
+    )
+    layer = fo.Conv2d(w, **options)
+    planes = np.ascontiguousarray(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+    for r in None, residual:
+        y = layer(x, residual=r)
+        check(y, oracle.conv2d(x, w, **options, residual=r), error=2e-6)
+        out = np.empty((2, oc, *y.shape[1:3]), np.float32).transpose(0, 2, 3, 1)
+        for image in x, planes, np.repeat(x, 2, axis=2)[:, :, ::2]:
+            np.testing.assert_array_equal(layer(image, residual=r), y)
+            np.testing.assert_array_equal(layer(image, residual=r, out=out), y)

@@ -97,7 +97,7 @@ def test_parts_of_different_sets(draw, isa, half_rate, threads, ic, hidden, oc):
     the expansion's."""
     parts = _parts(draw, fo, ic, hidden, oc, layout="NHWC")
     x = draw(1, 9, 180, ic)
-    _check(fo.InvertedResidual(*parts, residual=False), parts, x)  # the layers may use Strassen's algorithm
+    _check(fo.InvertedResidual(*parts, residual=False), parts, x)
 
 
 @pytest.mark.parametrize("padding", ["same", "valid", ((0, 3), (2, 0))])
@@ -149,7 +149,6 @@ def test_layers_and_unfused(draw, h, residual):
 @pytest.mark.parametrize("expanded", [True, False])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_small_images_have_the_bits_of_the_layers(draw, isa, half_rate, threads, layout, expanded):
-    """By themselves products may take another algorithm than in one kernel: Strassen's."""
     parts = _parts(draw, fo, 64 if expanded else 128, 128 if expanded else None, 64, layout=layout)
     block = fo.InvertedResidual(*parts, residual=False)
     c = 64 if expanded else 128

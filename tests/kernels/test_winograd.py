@@ -425,36 +425,6 @@ def test_automatic_rows_are_as_accurate_as_direct(draw, threads, layout, name, i
     check(layer(x), oracle.conv2d(x, w, **options, layout=layout), error=2e-6)
 
 
-FIRST = [
-    (3, 32, (33, 98), dict(padding=1)),
-    (3, 16, (24, 109), dict(padding=((0, 1), (0, 1)))),
-    (1, 48, (22, 75), dict(padding=((3, 2), (20, 5)))),
-    (4, 32, (13, 101), {}),
-]
-
-
-@pytest.mark.parametrize("activation", [None, "relu6", "tanh", "prelu"])
-@pytest.mark.parametrize("ic, oc, size, options", FIRST)
-def test_first_layer_of_a_network(isa, draw, threads, activation, ic, oc, size, options):
-    """Two lines at once, in tiles of two heights; images and results in either memory order, the last line without
-    another."""
-    x, w = draw(2, *size, ic), draw(oc, ic, 3, 3)
-    residual = draw(*fo.Conv2d(w, stride=2, **options, layout="NHWC").output_shape(x.shape))
-    options = options | dict(
-        stride=2, bias=draw(oc), activation=("prelu", draw(oc)) if activation == "prelu" else activation, layout="NHWC"
-    )
-    layer = fo.Conv2d(w, **options)
-    assert ("F(2 rows)" in layer.kernel(x.shape)[0]) == (isa != "avx512")
-    planes = np.ascontiguousarray(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
-    for r in None, residual:
-        y = layer(x, residual=r)
-        check(y, oracle.conv2d(x, w, **options, residual=r), error=2e-6)
-        out = np.empty((2, oc, *y.shape[1:3]), np.float32).transpose(0, 2, 3, 1)
-        for image in x, planes, np.repeat(x, 2, axis=2)[:, :, ::2]:
-            np.testing.assert_array_equal(layer(image, residual=r), y)
-            np.testing.assert_array_equal(layer(image, residual=r, out=out), y)
-
-
 def test_strides_whose_product_overflows(draw):
     """33 * 998724481 * 1119412321 is 1 modulo 2^64."""
     x, w = draw(1, 64, 67, 3), draw(64, 64, 3, 3)

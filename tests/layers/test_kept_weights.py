@@ -63,16 +63,6 @@ def test_a_convolution_of_pixels_keeps_panels(shape, groups, algorithm, isa, dra
         assert layer.memory()["direct, panels"] <= padded / shape[0] * w.nbytes
 
 
-@pytest.mark.parametrize("algorithm", ["strassen", "auto"])
-def test_forms_that_are_made_of_panels(algorithm, draw):
-    """Strassen's weights of a layer that keeps panels are those of one that keeps rows."""
-    w, x = draw(128, 128, 1, 1), draw(1, 128, 16, 16)
-    layer = fo.Conv2d(w, layout="NHWC", algorithm=algorithm)
-    y = layer(x.transpose(0, 2, 3, 1))
-    np.testing.assert_allclose(y.transpose(0, 3, 1, 2), fo.Conv2d(w, algorithm=algorithm)(x), rtol=0, atol=1e-3)
-    assert "weights" not in layer.memory()
-
-
 def test_a_convolution_of_pixels_in_float16_keeps_panels(isa, draw):
     w, x = draw(70, 256, 1, 1).astype(np.float16), draw(1, 9, 10, 256)
     layer = fo.Conv2d(w, layout="NHWC")

@@ -183,18 +183,6 @@ OPERATIONS = {
         layout="NHWC",
         activation="tanh",
     ),
-    "strassen": _image(
-        fo.conv2d, (2, 5, 7, 19), (66, 5, 1, 1), (2, 66, 7, 19), algorithm="strassen", activation="relu"
-    ),
-    "strassen_nhwc": _image(
-        fo.conv2d,
-        (2, 5, 11, 6),
-        (133, 6, 1, 1),
-        (2, 5, 11, 133),
-        algorithm="strassen",
-        layout="NHWC",
-        activation="tanh",
-    ),
     "winograd1d": _image(
         fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 7, 10), padding=1, stride=2, algorithm="winograd1d"
     ),
@@ -348,11 +336,8 @@ MANY_TASKS = {
     "conv3x3_nhwc": (fo.conv2d, [(1, 28, 28, 64), (64, 64, 3, 3)], dict(padding=1, layout="NHWC")),
     "conv3x3_stride": (fo.conv2d, [(1, 128, 28, 28), (128, 128, 3, 3)], dict(padding=1, stride=2)),
     "conv3x3_stride_nhwc": (fo.conv2d, [(1, 28, 28, 128), (120, 128, 3, 3)], dict(padding=1, stride=2, layout="NHWC")),
-    "strassen": (fo.conv2d, [(1, 129, 14, 14), (250, 129, 1, 1)], {}),
-    "strassen_nhwc": (fo.conv2d, [(1, 17, 17, 129), (250, 129, 1, 1)], dict(layout="NHWC")),
-    "strassen_few": (fo.conv2d, [(1, 7, 7, 257), (500, 257, 1, 1)], dict(layout="NHWC")),
     "conv_groups": (fo.conv2d, [(2, 64, 20, 20), (64, 16, 3, 3)], dict(groups=4)),
-    "stem": (fo.conv2d, [(1, 3, 96, 96), (32, 3, 7, 7)], dict(stride=2, padding=3)),
+    "first_layer": (fo.conv2d, [(1, 3, 96, 96), (32, 3, 7, 7)], dict(stride=2, padding=3)),
     "depthwise": (fo.depthwise_conv2d, [(1, 96, 56, 56), (96, 3, 3)], dict(padding=1)),
     "depthwise_nhwc": (fo.depthwise_conv2d, [(1, 56, 56, 96), (96, 3, 3)], dict(padding=1, layout="NHWC")),
     "gemm": (fo.gemm, [(200, 150), (150, 250)], dict(activation="gelu")),
@@ -375,9 +360,8 @@ LARGE = {
     "conv3x3_auto_nhwc": _image(fo.conv2d, (2, 16, 16, 32), (32, 32, 3, 3), (2, 16, 16, 32), padding=1, layout="NHWC"),
     "im2col": _image(fo.conv2d, (2, 33, 7, 6), (70, 33, 3, 3), (2, 70, 4, 3), padding=1, stride=2, activation="relu"),
     "im2col_nhwc": _image(fo.conv2d, (2, 1, 90, 33), (40, 33, 3, 3), (2, 1, 90, 40), padding=1, layout="NHWC"),
-    "strassen": _image(fo.conv2d, (2, 96, 13, 15), (256, 96, 1, 1), (2, 256, 13, 15), activation="relu"),
-    "strassen_nhwc": _image(fo.conv2d, (2, 19, 15, 96), (256, 96, 1, 1), (2, 19, 15, 256), layout="NHWC"),
-    "strassen_few_pixels": _image(fo.conv2d, (2, 7, 9, 97), (250, 97, 1, 1), (2, 7, 9, 250), layout="NHWC"),
+    "conv1x1_wide": _image(fo.conv2d, (2, 96, 13, 15), (256, 96, 1, 1), (2, 256, 13, 15), activation="relu"),
+    "conv1x1_wide_nhwc": _image(fo.conv2d, (2, 19, 15, 96), (256, 96, 1, 1), (2, 19, 15, 256), layout="NHWC"),
     "long_reduction": _image(
         fo.conv2d, (2, 5, 5, 1100), (230, 1100, 1, 1), (2, 5, 5, 230), layout="NHWC", algorithm="direct"
     ),

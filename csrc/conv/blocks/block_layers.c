@@ -1,7 +1,6 @@
 /* Depthwise-separable blocks as their layers, one after the other, the images between them in scratch; and when that is
  * faster than one pass. */
 #include "../../machine/tune.h"
-#include "../choose.h"
 #include "block.h"
 
 typedef struct {
@@ -62,8 +61,5 @@ bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool 
     if (image <= (double)FO_BLOCK_BYTES_AN_OUTPUT * block->pointwise->s.oc) return false;
     /* Of the images that an image is to a dilated kernel a tile has few rows: 256 -> 1024 -> 256 channels at 33x33,
      * dilation 2, 14.6 ms, layers 10.3. */
-    if (block->depthwise->s.dh > 1 || block->depthwise->s.dw > 1) return false;
-    /* An image costs less than Strassen's algorithm saves: AVX2, 128x56x56 -> 128 0.90 of one pass. */
-    const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
-    return block->pointwise->kn->vec_is_line || !fo_conv2d_takes(block->pointwise, &after, FO_STRASSEN);
+    return block->depthwise->s.dh == 1 && block->depthwise->s.dw == 1;
 }

@@ -44,8 +44,7 @@ fo_status fo_linear_run_columns(const fo_linear *plan, ptrdiff_t m, const float 
     X(AUTO, "auto") \
     X(DIRECT, "direct") \
     X(WINOGRAD, "winograd") \
-    X(WINOGRAD_1D, "winograd1d") \
-    X(STRASSEN, "strassen")
+    X(WINOGRAD_1D, "winograd1d")
 typedef enum { FO_EACH_NAMED_ALGORITHM(FO_MEMBER) } fo_named_algorithm;
 
 typedef struct {
@@ -63,9 +62,8 @@ typedef struct {
 
 /* y = activation(conv(x, w) + bias + residual), w (oc, ic/groups, kh, kw) contiguous, y[n,o,h,w] = sum over c, i, j of
  * w[o,c,i,j] x[n, c, h*sh + i*dh - top, w*sw + j*dw - left]. FO_WINOGRAD needs kh = kw = 3, sh = sw of 1 or, with
- * dilation 1, 2, groups 1; FO_STRASSEN kh = kw = 1, stride 1, no zeros, groups 1; FO_WINOGRAD_1D sh < kh <= 16, dh 1,
- * not depthwise. bias may be NULL; so may residual, which has y's shape, and scale, one for each output channel, by
- * which w is multiplied as by fo_fold_scale. */
+ * dilation 1, 2, groups 1; FO_WINOGRAD_1D sh < kh <= 16, dh 1, not depthwise. bias may be NULL; so may residual, which
+ * has y's shape, and scale, one for each output channel, by which w is multiplied as by fo_fold_scale. */
 typedef struct fo_conv2d fo_conv2d;
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, fo_dtype a, const fo_weights *w, const double *scale,
                             const float *bias);

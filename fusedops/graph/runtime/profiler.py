@@ -110,7 +110,7 @@ class Profile(NamedTuple):
             lines.append("no unfused times: a network that was saved, copied or unpickled has its fused form alone")
         if any(n.share > 1.02 for n in self.layers):
             lines.append(
-                "over 100%: Winograd's and Strassen's algorithms multiply less often than is counted; "
+                "over 100%: Winograd's algorithm multiplies less often than is counted; "
                 "int8 is faster than float32's peak"
             )
         return "\n".join(lines)
