@@ -116,9 +116,6 @@ class _Cell(Layer):
         weights, dtype, biases, options = self._made_of
         return (*(self._weights(dtype) if weights is None else weights), *biases), options
 
-    def _cell_options(self):
-        return self._made_of[3]
-
     def __repr__(self):
         (_, inputs), (_, outputs) = self._shapes()
         _, dtype, biases, options = self._made_of

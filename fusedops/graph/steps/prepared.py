@@ -1,5 +1,8 @@
 """Layers that are prepared once, for the plans of all shapes and for all graphs that have the same constants."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 
@@ -17,6 +20,21 @@ class OfConstants:
 
     def __eq__(self, other):
         return isinstance(other, OfConstants) and self._what == other._what
+
+
+class UnpackedLayer(NamedTuple):
+    """A layer before its weights are packed. Until then the planner may choose the type of its products, by what
+    `shape` predicts: packing takes long, and the weights are there twice. `make` takes the precision."""
+
+    key: Any
+    make: Callable[..., Any]
+    shape: Any = None
+    precision: str = "float32"
+
+    def packed(self, layers):
+        """Returns the layer, of which Prepared `layers` have one for each precision."""
+        key = self.key if self.precision == "float32" else (self.key, self.precision)
+        return layers.layer(key, partial(self.make, precision=self.precision))
 
 
 def _address(a):
