@@ -128,7 +128,7 @@ def attention(
     diagonal: int,
     scale: float,
     out: Array | None = None,
-    bfloat16: bool = False,
+    precision: str = "float32",
 ) -> Array: ...
 def activated(x: Input, activation: tuple[Any, ...], out: Array | None = None) -> Array: ...
 def affine(
@@ -253,7 +253,7 @@ class ConvTranspose2dPlan:
         stride: Pair = (1, 1),
         dilation: Pair = (1, 1),
         groups: int = 1,
-        bfloat16: bool = False,
+        precision: str = "float32",
     ) -> None: ...
     def _nanoseconds(
         self, image: tuple[int, int, int], result: tuple[int, int], top: int, left: int

@@ -52,7 +52,7 @@ static void pack_task(void *context, ptrdiff_t task, int thread) {
         fo_pack_panel(p->kn, n, p->k, (const float *)b + from, p->bk, p->bn, (float *)p->packed + to);
 }
 
-enum { ROUNDED_ROWS = 16, ROUNDED_STEPS = 256 }; /* of a tile: a line of a column's weights, in the cache */
+enum { ROUNDED_ROWS = LINE_FLOATS, ROUNDED_STEPS = LINE_FLOATS * LINE_FLOATS }; /* of a tile of 16 KB */
 
 typedef struct {
     ptrdiff_t n, k, wn, wk;

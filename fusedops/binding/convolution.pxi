@@ -347,22 +347,23 @@ cdef class Conv2dPlan(Conv2dShape):
 
     def _pack(self, ndarray w, ndarray scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation,
               Py_ssize_t groups,
-              bint nhwc, int algorithm, bint bfloat16=False):
+              bint nhwc, int algorithm, str precision="float32"):
         """w (oc, ic/groups, kh, kw) of float32 or float16, bias (oc,) and scale (oc,) of float64 or None, contiguous;
-        padding ((top, bottom), (left, right)) or "same"; bfloat16: of products of that, whose weights are float32
+        padding ((top, bottom), (left, right)) or "same"; precision: of the operands; weights of bfloat16 are float32
         where they come back."""
         cdef fo_conv2d_shape *s = &self.shape
         cdef fo_conv2d *plan
+        cdef fo_dtype a = DTYPES[precision]
         make_once(self, self.plan != NULL)
         self.describe(np.shape(w), activation, stride, padding, dilation, groups, nhwc)
         s.algorithm = algorithm
         cdef fo_weights weights = weights_of(w)
         with nogil:
-            plan = fo_conv2d_create(s, FO_BF16 if bfloat16 else FO_F32, &weights, doubles(scale), data(bias))
+            plan = fo_conv2d_create(s, a, &weights, doubles(scale), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.isa = plan, fo_conv2d_isa(plan).decode()
-        self.bias, self.dtype = None if bias is None else bias.copy(), FLOAT32 if bfloat16 else w.dtype
+        self.bias, self.dtype = None if bias is None else bias.copy(), FLOAT32 if a == FO_BF16 else w.dtype
         self.ic, self.oc, self.work = s.ic, s.oc, <double>s.oc * (w.shape[1] * s.kh * s.kw + 8)
         self.light = w.shape[1] == 1 < groups
 

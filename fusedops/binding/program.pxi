@@ -132,7 +132,7 @@ cdef class ConvTranspose2dPlan:
     cdef tuple activation  # whose slopes a plan without weights refers to
 
     def __cinit__(self, w, bias=None, tuple activation=None, tuple stride=(1, 1), tuple dilation=(1, 1),
-                  Py_ssize_t groups=1, bint bfloat16=False):
+                  Py_ssize_t groups=1, str precision="float32"):
         """w: the weights, or their shape alone, for what a run would take."""
         cdef fo_conv2d_shape *s = &self.shape
         cdef ndarray weights = None, b = None
@@ -152,7 +152,7 @@ cdef class ConvTranspose2dPlan:
         self.activation = IDENTITY if activation is None else activation
         s.act = activation_of(self.activation)
         s.algorithm, s.nhwc = 0, True
-        self.plan = fo_conv_transpose_create(s, FO_BF16 if bfloat16 else FO_F32, data(weights), data(b))
+        self.plan = fo_conv_transpose_create(s, DTYPES[precision], data(weights), data(b))
         if self.plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
 

@@ -26,11 +26,8 @@ def unpacked_conv(key, w, b, *, activation, stride, dilation, groups, layout, al
 
 def unpacked_conv_transpose(key, w, b, activation, stride, dilation, groups):
     """The same of a transposed convolution."""
-
-    def plan(w, b, bfloat16):
-        return _core.ConvTranspose2dPlan(w, b, activation, stride, dilation, groups, bfloat16)
-
-    return UnpackedLayer(key, lambda precision: plan(w, b, precision == "bfloat16"), plan(w.shape, None, False))
+    make = partial(_core.ConvTranspose2dPlan, activation=activation, stride=stride, dilation=dilation, groups=groups)
+    return UnpackedLayer(key, partial(make, w, b), make(w.shape))
 
 
 def depth_slices(x, image=None):

@@ -28,22 +28,22 @@ class Block(NamedTuple):
     sizes: tuple | None
 
 
-def find(steps, layers):
-    """(steps, blocks): the steps, with that of each block after its parts. Of two blocks that share a convolution the
-    longer one comes first, for it saves more: 64 -> 128 of MobileNetV1 with the layers before it."""
-    blocks = []
+def find(p):
+    """Adds the step of each block after its parts. Of two blocks that share a convolution the longer one comes first,
+    for it saves more: 64 -> 128 of MobileNetV1 with the layers before it."""
+    steps, blocks = p.steps, p.blocks
     marked = [step for step in steps if step.kind == "conv2d" and step.node.attrs.get("block", 0)]
     writers = {id(t.buffer): step for step in steps for t in step.writes if t is not None} if marked else {}
     for step in sorted(marked, key=lambda step: -step.node.attrs["block"]):
         parts = _parts(step, writers)
         if parts is None:
             continue
-        layer = _layer(step.node, [part.arguments["layer"] for part in parts], layers)
+        layer = _layer(step.node, [part.arguments["layer"] for part in parts], p.layers)
         x, y = parts[0].arguments["x"], step.arguments["y"]
         planes = x.strides[1] != 1 or y.strides[1] != 1
         sizes = None if planes else (x.shape[2:], y.shape[2:])
         blocks.append(Block(_joined(layer, parts), parts, layer.shape, sizes))
-    return _with_wholes(steps, blocks) if blocks else steps, blocks
+    p.steps = _with_wholes(steps, blocks) if blocks else steps
 
 
 def _with_wholes(steps, blocks):
@@ -69,8 +69,10 @@ def numbered(blocks, steps, env, arena):
     ]
 
 
-def take_now(p):
-    """Decides on the blocks of a plan whose sizes are all known, and leaves out the steps that do not run."""
+def take_known(p):
+    """Takes each block as one step or as several, where the sizes of the one plan are known."""
+    if p.env.given:
+        return
     numbers = numbered(p.blocks, p.steps, p.env, {})
     idle, outcomes = take(numbers, np.array(p.env.values, np.int64), len(p.steps))
     p.report += report(p.blocks, outcomes)

@@ -89,7 +89,7 @@ def _inner(step):
     if why:
         return [Refusal("precision", step.node.name, why, step.node.op)]
     if step.kind == "attention":
-        step.arguments["bfloat16"] = True
+        step.arguments["precision"] = "bfloat16"
     else:
         step.arguments["layer"] = step.arguments["layer"]._replace(precision="bfloat16")
     return []

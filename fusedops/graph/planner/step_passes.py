@@ -44,24 +44,10 @@ def _leave_out_unread(p):
     p.steps = kept[::-1]
 
 
-def _choose_tiles(p):
-    batch_tiling.choose(p.steps, p.batch, p.threads)
-
-
-def _find_blocks(p):
-    p.steps, p.blocks = mbconv.find(p.steps, p.layers)
-
-
 def _split_blocks(p):
     """Leaves out blocks whose layers, one after the other, are faster in bfloat16."""
     if p.precision != "float32":
         precision.split_blocks(p)
-
-
-def _take_blocks(p):
-    """Takes each block as one step or as several, where the sizes of the one plan are known."""
-    if not p.env.given:
-        mbconv.take_now(p)
 
 
 def _choose_precision(p):
@@ -101,14 +87,6 @@ def _is_whole_image(t, shape):
     return t.shape == shape and t.whole() and same_order(shape, t.strides, channels_last(shape))
 
 
-def _cut_tiles(p):
-    batch_tiling.cut(p.steps)
-
-
-def _run_in_place(p):
-    inplace.run(p.steps)
-
-
 def _pack_layers(p):
     for step in p.steps:
         layer = step.arguments.get("layer")
@@ -118,14 +96,14 @@ def _pack_layers(p):
 
 PASSES = (
     _leave_out_unread,  # no pass asks for users that are none
-    _choose_tiles,  # a block takes those of its parts
-    _find_blocks,
+    batch_tiling.choose,  # a block takes over the tiles of its parts
+    mbconv.find,
     _split_blocks,  # before any is taken
-    _take_blocks,  # the parts of one that is taken are no steps
+    mbconv.take_known,  # the parts of one that is taken are no steps
     _choose_precision,  # of the steps that are left
     _space_pixels,  # between convolutions that stayed float32
-    _cut_tiles,  # when buffers have their bytes; says from which step to which each is in use
-    _run_in_place,  # by that
+    batch_tiling.cut,  # when buffers have their bytes; says from which step to which each is in use
+    inplace.run,  # by that
     _pack_layers,  # when the types of products are known
 )
 

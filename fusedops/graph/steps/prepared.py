@@ -23,8 +23,8 @@ class OfConstants:
 
 
 class UnpackedLayer(NamedTuple):
-    """A layer before its weights are packed. Until then the planner may choose the type of its products, by what
-    `shape` predicts: packing takes long, and the weights are there twice. `make` takes the precision."""
+    """A layer whose weights are not packed yet. The planner chooses the type of its products first, by the times that
+    `shape` predicts; so each is packed once, and in memory once. `make` takes the precision."""
 
     key: Any
     make: Callable[..., Any]
@@ -54,7 +54,7 @@ class Prepared(dict):
         """The layer with this key, which is made where there is none."""
         made = self.get(key)
         if made is None:
-            of_constants = isinstance(key, OfConstants)
+            of_constants = isinstance(key[0] if isinstance(key, tuple) else key, OfConstants)
             made = self.shared.get(key) if of_constants else None
             made = self.setdefault(key, make() if made is None else made)  # of two threads that make one the first
             if of_constants:
