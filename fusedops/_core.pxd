@@ -152,7 +152,8 @@ cdef extern from "fusedops/fusedops.h" nogil:
         fo_activation act, gate, out
         float clip
         float cell_clip
-        bint bfloat16, lends
+        fo_dtype a
+        bint lends
     ctypedef struct fo_cell_weights:
         fo_weights w_ih, w_hh, w_hr
         const float *b_ih

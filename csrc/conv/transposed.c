@@ -81,6 +81,7 @@ static fo_conv2d *phase_plan(const fo_conv_transpose *t, const float *w, const f
     part.sh = part.sw = 1;
     part.dh = rows.dilation, part.dw = columns.dilation;
     part.oc = merged * s->oc;
+    if (!w) return fo_conv2d_create(&part, FO_F32, &(fo_weights){NULL, FO_F32}, NULL, NULL);
     const ptrdiff_t each = s->oc * (s->ic / s->groups) * part.kh * part.kw;
     float *own = fo_alloc((size_t)(merged * (each + s->oc)) * sizeof *own), *own_bias = own + merged * each;
     if (!own) return NULL;
@@ -123,9 +124,9 @@ fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, fo_dty
                                             const float *bias) {
     fo_conv_transpose *plan = plan_of(shape, a == FO_BF16);
     if (!plan) return NULL;
-    float *rounded = plan->rounds && plan->x == FO_F32 ? rounded_weights(shape, w) : NULL;
+    float *rounded = w && plan->rounds && plan->x == FO_F32 ? rounded_weights(shape, w) : NULL;
     const float *own = plan->rounds && plan->x == FO_F32 ? rounded : w;
-    bool made = own;
+    bool made = own || !w;
     for (ptrdiff_t p = 0; made && p < shape->sh * plan->across; p++)
         made = (plan->phases[p] = phase_plan(plan, own, bias, p));
     if (!made) fo_conv_transpose_free(plan), plan = NULL;

@@ -373,7 +373,7 @@ static bool by_blocks(const attention_job *j, ptrdiff_t products, int threads) {
 fo_status fo_attention(const fo_attention_args *a) {
     attention_job j = {.a = a,
                        .kn = fo_active(),
-                       .rounded = a->bfloat16 ? fo_product_of(fo_active(), FO_BF16, FO_BF16) : NULL,
+                       .rounded = a->a == FO_BF16 ? fo_product_of(fo_active(), FO_BF16, FO_BF16) : NULL,
                        .group = a->heads / max_(a->kv_heads, 1)};
     const ptrdiff_t products = fo_points(&a->rows, a->rows.nd) * a->kv_heads;
     j.rows = j.group * a->t;

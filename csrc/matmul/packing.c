@@ -52,41 +52,48 @@ static void pack_task(void *context, ptrdiff_t task, int thread) {
         fo_pack_panel(p->kn, n, p->k, (const float *)b + from, p->bk, p->bn, (float *)p->packed + to);
 }
 
+enum { ROUNDED_ROWS = LINE_FLOATS, ROUNDED_STEPS = LINE_FLOATS * LINE_FLOATS }; /* of a tile of 16 KB */
+
 typedef struct {
-    ptrdiff_t k, wn, wk;
+    ptrdiff_t n, k, wn, wk;
     fo_weights w;
     const double *scale;
     uint16_t *to;
-    float *rows; /* one a thread */
 } rounding;
 
-static void round_row(void *context, ptrdiff_t i, int thread) {
+/* Widens rows of a tile, `from` its first weight; where columns are contiguous, each line of memory is read once. */
+static void widen_tile(const rounding *r, const char *from, ptrdiff_t rows, ptrdiff_t steps, float *tile) {
+    const ptrdiff_t size = fo_size(r->w.type), each = r->wk == 1 ? steps : 1;
+    if (r->wn == 1 && r->w.type == FO_F32) {
+        fo_active()->transpose(steps, rows, (const float *)from, r->wk, tile, ROUNDED_STEPS);
+        return;
+    }
+    for (ptrdiff_t i = 0; i < rows; i++)
+        for (ptrdiff_t p = 0; p < steps; p += each)
+            fo_active()->widen(each, r->w.type, from + (i * r->wn + p * r->wk) * size, tile + i * ROUNDED_STEPS + p);
+}
+
+static void round_rows(void *context, ptrdiff_t task, int thread) {
+    (void)thread;
     const rounding *r = context;
-    const ptrdiff_t size = fo_size(r->w.type);
     const fo_kernels *kn = fo_active();
-    const char *from = (const char *)r->w.data + i * r->wn * size;
-    float *row = r->rows + thread * r->k;
-    if (r->wk == 1)
-        kn->widen(r->k, r->w.type, from, row);
-    else
-        for (ptrdiff_t p = 0; p < r->k; p++) kn->widen(1, r->w.type, from + p * r->wk * size, row + p);
-    if (r->scale) kn->fold(r->k, row, r->scale[i], row);
-    fo_active()->narrow(r->k, row, r->to + i * r->k);
+    const ptrdiff_t first = task * ROUNDED_ROWS, rows = min_(ROUNDED_ROWS, r->n - first);
+    float tile[ROUNDED_ROWS * ROUNDED_STEPS];
+    for (ptrdiff_t p = 0; p < r->k; p += ROUNDED_STEPS) {
+        const ptrdiff_t steps = min_(ROUNDED_STEPS, r->k - p), at = first * r->wn + p * r->wk;
+        widen_tile(r, (const char *)r->w.data + at * fo_size(r->w.type), rows, steps, tile);
+        for (ptrdiff_t i = 0; i < rows; i++) {
+            float *row = tile + i * ROUNDED_STEPS;
+            if (r->scale) kn->fold(steps, row, r->scale[first + i], row);
+            kn->narrow(steps, row, r->to + (first + i) * r->k + p);
+        }
+    }
 }
 
 uint16_t *fo_bf16_weights(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
                           const double *scale) {
-    const int threads = fo_pack_threads(n * k);
-    rounding r = {k,
-                  wn,
-                  wk,
-                  *w,
-                  scale,
-                  fo_alloc((size_t)max_(n * k, 1) * sizeof(uint16_t)),
-                  fo_alloc((size_t)max_(threads * k, 1) * sizeof(float))};
-    if (r.to && r.rows) fo_parallel_for(n, threads, round_row, &r);
-    if (!r.rows) fo_free(r.to), r.to = NULL;
-    fo_free(r.rows);
+    rounding r = {n, k, wn, wk, *w, scale, fo_alloc((size_t)max_(n * k, 1) * sizeof(uint16_t))};
+    if (r.to) fo_parallel_for(div_up(n, ROUNDED_ROWS), fo_pack_threads(n * k), round_rows, &r);
     return r.to;
 }
 

@@ -82,7 +82,7 @@ static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_ki
     stage->bias = fo_cell_zeros(stage->columns, sizeof(float), failed);
     if (*failed) return;
     for (int g = 0; g < gates; g++) pack_bias(cell, weights, first + g, stage, g, !(kind == FO_STEP_GRU && g == 2));
-    if (cell->s.bfloat16) {
+    if (cell->s.a == FO_BF16) {
         *failed |= !fo_cell_rounded_weights(cell, weights, first, stage);
         return;
     }
@@ -102,7 +102,7 @@ static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_ki
 static void add_projection(fo_cell *cell, const fo_weights *w_hr, bool *failed) {
     const ptrdiff_t hidden = cell->s.hidden, outputs = cell->s.outputs;
     cell->projects = true;
-    if (cell->s.bfloat16) {
+    if (cell->s.a == FO_BF16) {
         *failed |= !fo_cell_rounded_projection(cell, w_hr);
         return;
     }
@@ -120,8 +120,8 @@ fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weigh
     *cell = (fo_cell){.kn = kn,
                       .s = *shape,
                       .blocks = round_up(div_up(hidden, kn->vl), 2),
-                      .together = shape->bfloat16 ? fo_rounded_panel(kn) / kn->vl : 2,
-                      .type = shape->bfloat16 ? FO_BF16 : weights->w_hh.type};
+                      .together = shape->a == FO_BF16 ? fo_rounded_panel(kn) / kn->vl : 2,
+                      .type = shape->a == FO_BF16 ? FO_BF16 : weights->w_hh.type};
     if (cell->type == FO_S8) {
         fo_cell_make_dynamic(cell, weights, &failed);
     } else if (shape->kind == FO_RNN) {

@@ -36,14 +36,14 @@ def bias_of(bias, channels):
 PRECISIONS: tuple[str, ...] = "float32", "bfloat16"  # of the operands of products
 
 
-def multiplies(precision: str) -> bool:
-    """Whether a `precision` is bfloat16, or the error that says what it may be."""
+def checked_precision(precision: str) -> str:
+    """The `precision`, or the error that says what it may be."""
     if precision == "int8":
         raise ValueError(
             "unknown precision 'int8'; known are 'float32', 'bfloat16'. int8 needs ranges: write "
             "model.quantize(samples) of a network, QConv2d or QLinear of a layer"
         )
-    return one_of(precision, "precision", PRECISIONS) == "bfloat16"
+    return one_of(precision, "precision", PRECISIONS)
 
 
 PACKAGE = __name__.partition(".")[0]

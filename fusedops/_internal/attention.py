@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 MAX_AXES: int = 8  # before the heads
 
 
-def attended(q, k, v, mask, causal, diagonal, scale, out, bfloat16=False):
+def attended(q, k, v, mask, causal, diagonal, scale, out, precision="float32"):
     """Checks the operands and computes attention; where it is causal, the query i sees the keys 0 .. diagonal + i."""
     q, k, v, mask, scale, one = operands(q, k, v, mask, scale)
     if out is not None:
         _core.checked_out(out, (*q.shape[one:-1], v.shape[-1]))
     to = out[np.newaxis] if one and out is not None else out
-    y = _core.attention(q, k, v, mask, causal, diagonal, scale, to, bfloat16)
+    y = _core.attention(q, k, v, mask, causal, diagonal, scale, to, precision)
     return out if out is not None else y[0] if one else y
 
 

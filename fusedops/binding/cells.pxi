@@ -14,7 +14,7 @@ cdef class CellPlan:
         fo_cell_free(self.cell)
 
     def _pack(self, int kind, ndarray w_ih, ndarray w_hh, ndarray b_ih, ndarray b_hh, ndarray w_hr, ndarray peephole,
-              tuple activations, bint reset_after, float clip, float cell_clip, bint bfloat16=False,
+              tuple activations, bint reset_after, float clip, float cell_clip, str precision="float32",
               tuple quantized=(None,) * 4, bint lend=False):
         """Arrays are contiguous, of the shapes in fusedops.h; activations as parsed: act, gate and out. quantized: the
         scales of int8 w_ih and w_hh, float32, and their zero points, int8. lend: for calls of few rows, which read
@@ -29,7 +29,7 @@ cdef class CellPlan:
         s.hidden = s.outputs if w_hr is None else w_hr.shape[1]
         act, gate, out = activations
         s.act, s.gate, s.out = activation_of(act), activation_of(gate), activation_of(out)
-        s.reset_after, s.clip, s.cell_clip, s.bfloat16 = reset_after, clip, cell_clip, bfloat16
+        s.reset_after, s.clip, s.cell_clip, s.a = reset_after, clip, cell_clip, DTYPES[precision]
         s.lends = lend
         self._lent = (w_ih, w_hh) if lend else None
         w.w_ih, w.w_hh, w.w_hr = weights_of(w_ih), weights_of(w_hh), weights_of(w_hr)

@@ -206,12 +206,13 @@ cdef class WindowPlan(ImagePlan):
     def __dealloc__(self):
         fo_conv2d_free(self.plan)
 
-    cdef void describe(self, ndarray w, tuple activation, tuple stride, padding, tuple dilation, Py_ssize_t groups,
-                       bint nhwc) noexcept:
-        """w (oc, ic/groups, kh, kw); activation as parsed; padding ((top, bottom), (left, right)) or "same"."""
+    cdef int describe(self, tuple w, tuple activation, tuple stride, padding, tuple dilation, Py_ssize_t groups,
+                      bint nhwc) except -1:
+        """w: its shape (oc, ic/groups, kh, kw); activation as parsed; padding ((top, bottom), (left, right)) or
+        "same"."""
         cdef fo_conv2d_shape *s = &self.shape
-        s.oc, s.ic = cnp.PyArray_DIM(w, 0), cnp.PyArray_DIM(w, 1) * groups
-        s.kh, s.kw = cnp.PyArray_DIM(w, 2), cnp.PyArray_DIM(w, 3)
+        s.oc, s.ic, s.kh, s.kw = w
+        s.ic *= groups
         s.groups = groups
         s.sh, s.sw = stride
         s.dh, s.dw = dilation
@@ -220,6 +221,7 @@ cdef class WindowPlan(ImagePlan):
         self.nhwc, self.same = nhwc, padding == "same"
         if not self.same:
             (self.top, self.bottom), (self.left, self.right) = padding
+        return 0
 
     cdef int size(self, Py_ssize_t n, Py_ssize_t ih, Py_ssize_t iw, fo_conv2d_size *z) except -1:
         cdef fo_conv2d_shape *s = &self.shape
@@ -300,7 +302,44 @@ cdef class WindowPlan(ImagePlan):
         return None
 
 
-cdef class Conv2dPlan(WindowPlan):
+cdef class Conv2dShape(WindowPlan):
+    """A convolution without its weights, for what follows from shapes alone; it cannot be called."""
+    cdef tuple activation  # whose slopes the plan refers to
+
+    def _describe(self, tuple w, dtype, tuple activation, tuple stride, tuple dilation, Py_ssize_t groups, bint nhwc,
+                  int algorithm):
+        """w and dtype: those of the weights, float32 or float16; the rest as of Conv2dPlan._pack. Returns itself."""
+        cdef fo_weights weights
+        make_once(self, self.plan != NULL)
+        self.describe(w, activation, stride, ((0, 0), (0, 0)), dilation, groups, nhwc)
+        self.shape.algorithm, self.activation = algorithm, activation
+        weights.data, weights.type = NULL, DTYPES[dtype.name]
+        self.plan = fo_conv2d_create(&self.shape, FO_F32, &weights, NULL, NULL)
+        if self.plan == NULL:
+            raise MemoryError("fusedops: no memory for the plan of a convolution")
+        return self
+
+    def _nanoseconds(self, tuple image, tuple result, Py_ssize_t top, Py_ssize_t left):
+        """What an image (n, ih, iw) and a result (oh, ow), as a network's steps have them, are predicted to take in
+        float32, in int8 and in bfloat16: only the ratios count."""
+        cdef fo_conv2d_size z
+        z.n, z.ih, z.iw = image
+        z.oh, z.ow = result
+        z.top, z.left = top, left
+        return (fo_conv2d_nanoseconds(self.plan, &z), fo_conv2d_nanoseconds_as(FO_S8, &self.shape, &z),
+                fo_conv2d_nanoseconds_as(FO_BF16, &self.shape, &z))
+
+    def _pixel(self):
+        """The floats from one pixel to the next that it reads fastest in an image whose channels are neighbors."""
+        return fo_conv2d_pixel(self.plan)
+
+    cdef bint pixelwise(self) noexcept:
+        cdef fo_conv2d_shape *s = &self.shape
+        return s.kh == s.kw == s.sh == s.sw == s.groups == 1 and (
+            self.same or not (self.top or self.bottom or self.left or self.right))
+
+
+cdef class Conv2dPlan(Conv2dShape):
     """y = activation(conv(x, w) + bias + residual) with w packed once."""
     cdef ndarray bias
     cdef object dtype  # of the weights
@@ -308,22 +347,23 @@ cdef class Conv2dPlan(WindowPlan):
 
     def _pack(self, ndarray w, ndarray scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation,
               Py_ssize_t groups,
-              bint nhwc, int algorithm, bint bfloat16=False):
+              bint nhwc, int algorithm, str precision="float32"):
         """w (oc, ic/groups, kh, kw) of float32 or float16, bias (oc,) and scale (oc,) of float64 or None, contiguous;
-        padding ((top, bottom), (left, right)) or "same"; bfloat16: of products of that, whose weights are float32
+        padding ((top, bottom), (left, right)) or "same"; precision: of the operands; weights of bfloat16 are float32
         where they come back."""
         cdef fo_conv2d_shape *s = &self.shape
         cdef fo_conv2d *plan
+        cdef fo_dtype a = DTYPES[precision]
         make_once(self, self.plan != NULL)
-        self.describe(w, activation, stride, padding, dilation, groups, nhwc)
+        self.describe(np.shape(w), activation, stride, padding, dilation, groups, nhwc)
         s.algorithm = algorithm
         cdef fo_weights weights = weights_of(w)
         with nogil:
-            plan = fo_conv2d_create(s, FO_BF16 if bfloat16 else FO_F32, &weights, doubles(scale), data(bias))
+            plan = fo_conv2d_create(s, a, &weights, doubles(scale), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.isa = plan, fo_conv2d_isa(plan).decode()
-        self.bias, self.dtype = None if bias is None else bias.copy(), FLOAT32 if bfloat16 else w.dtype
+        self.bias, self.dtype = None if bias is None else bias.copy(), FLOAT32 if a == FO_BF16 else w.dtype
         self.ic, self.oc, self.work = s.ic, s.oc, <double>s.oc * (w.shape[1] * s.kh * s.kw + 8)
         self.light = w.shape[1] == 1 < groups
 
@@ -381,25 +421,6 @@ cdef class Conv2dPlan(WindowPlan):
         self.size(1, max((s.kh - 1) * s.dh + 1, LARGE_SIDE), max((s.kw - 1) * s.dw + 1, LARGE_SIDE), &z)
         return [names[i].decode() for i in range(fo_conv2d_algorithms(self.plan, &z, names))]
 
-    def _nanoseconds(self, tuple image, tuple result, Py_ssize_t top, Py_ssize_t left):
-        """What an image (n, ih, iw) and a result (oh, ow), as a network's steps have them, are predicted to take in
-        float32, in int8 and in bfloat16: only the ratios count."""
-        cdef fo_conv2d_size z
-        z.n, z.ih, z.iw = image
-        z.oh, z.ow = result
-        z.top, z.left = top, left
-        return (fo_conv2d_nanoseconds(self.plan, &z), fo_conv2d_nanoseconds_as(FO_S8, &self.shape, &z),
-                fo_conv2d_nanoseconds_as(FO_BF16, &self.shape, &z))
-
-    def _pixel(self):
-        """The floats from one pixel to the next that it reads fastest in an image whose channels are neighbors."""
-        return fo_conv2d_pixel(self.plan)
-
-    cdef bint pixelwise(self) noexcept:
-        cdef fo_conv2d_shape *s = &self.shape
-        return s.kh == s.kw == s.sh == s.sw == s.groups == 1 and (
-            self.same or not (self.top or self.bottom or self.left or self.right))
-
     cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
                        const fo_image *y) noexcept nogil:
         return fo_conv2d_run(self.plan, z, x, residual, y)
@@ -407,11 +428,12 @@ cdef class Conv2dPlan(WindowPlan):
 
 cdef class SeparablePlan(ImagePlan):
     """[1x1 expand ->] depthwise -> 1x1 pointwise as one pass; the parts keep their weights."""
-    cdef Conv2dPlan expand, depthwise, pointwise
+    cdef Conv2dShape expand, depthwise, pointwise
 
-    def _join(self, Conv2dPlan expand, Conv2dPlan depthwise not None, Conv2dPlan pointwise not None):
-        """The parts, or the error that says which of them does not fit; expand may be None."""
-        cdef Conv2dPlan part
+    def _join(self, Conv2dShape expand, Conv2dShape depthwise not None, Conv2dShape pointwise not None):
+        """Takes the parts, or raises the error that says which of them does not fit; expand may be None. Returns
+        itself."""
+        cdef Conv2dShape part
         make_once(self, self.depthwise is not None)
         for name, part in (("expand", expand), ("pointwise", pointwise)):
             if part is not None and not part.pixelwise():
@@ -420,7 +442,7 @@ cdef class SeparablePlan(ImagePlan):
         if not depthwise.shape.ic == depthwise.shape.oc == depthwise.shape.groups:
             raise ValueError(f"depthwise must have one filter for each channel: groups = input channels = output "
                              f"channels, not {depthwise!r}")
-        if pointwise.ic != depthwise.oc or expand is not None and expand.oc != depthwise.ic:
+        if pointwise.shape.ic != depthwise.shape.oc or expand is not None and expand.shape.oc != depthwise.shape.ic:
             raise ValueError(f"the channels of the parts do not fit: {expand!r}, {depthwise!r}, {pointwise!r}")
         if pointwise.nhwc != depthwise.nhwc or expand is not None and expand.nhwc != depthwise.nhwc:
             raise ValueError(f"the parts must have one layout: {expand!r}, {depthwise!r}, {pointwise!r}")
@@ -428,6 +450,7 @@ cdef class SeparablePlan(ImagePlan):
         self.ic = depthwise.ic if expand is None else expand.ic
         self.oc, self.nhwc = pointwise.oc, depthwise.nhwc
         self.work = depthwise.work + pointwise.work + (0 if expand is None else expand.work)
+        return self
 
     cdef fo_separable block(self) noexcept nogil:
         cdef fo_separable b

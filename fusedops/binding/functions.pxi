@@ -234,11 +234,11 @@ cdef bint same_strides(ndarray a, ndarray b) noexcept:
 # ---- attention
 
 def attention(x, ndarray k, ndarray v, ndarray mask, bint causal, Py_ssize_t diagonal, float scale, out=None,
-              bint bfloat16=False):
+              str precision="float32"):
     """q, k and v of 3 axes and more, whose axes before (heads, tokens, elements) agree; a mask of (..., heads, t, s),
     bool or float32, or None.
 
-    causal: query i sees the keys up to i + diagonal. bfloat16: of products of that. The result is in q's memory order
+    causal: query i sees the keys up to i + diagonal. precision: of the operands. The result is in q's memory order
     where heads stand between a token's elements.
     """
     cdef ndarray q = as_float32(x, "q"), y
@@ -272,7 +272,7 @@ def attention(x, ndarray k, ndarray v, ndarray mask, bint causal, Py_ssize_t dia
         else:
             g.added = data(mask)
     g.y, g.q, g.k, g.v, g.scale, g.causal, g.diagonal = data(y), data(q), data(k), data(v), scale, causal, diagonal
-    g.window, g.diagonals, g.sinks, g.softcap, g.bfloat16, g.kv_type = 0, NULL, NULL, 0, bfloat16, FO_F32
+    g.window, g.diagonals, g.sinks, g.softcap, g.a, g.kv_type = 0, NULL, NULL, 0, DTYPES[precision], FO_F32
     if cnp.PyArray_SIZE(y):
         with nogil:
             status = fo_attention(&g)
@@ -398,17 +398,18 @@ cdef class TransposedPlan(ImagePlan):
         fo_conv_transpose_free(self.plan)
 
     def _pack(self, ndarray w, ndarray bias, tuple activation, tuple stride, padding, tuple output_padding,
-              tuple dilation, Py_ssize_t groups, bint nhwc, bint bfloat16):
+              tuple dilation, Py_ssize_t groups, bint nhwc, str precision):
         """w (ic, oc/groups, kh, kw) and bias (oc,) or None, contiguous; padding ((top, bottom), (left, right)) or
         "same"."""
         cdef fo_conv2d_shape s
         cdef fo_conv_transpose *plan
+        cdef fo_dtype a = DTYPES[precision]
         s.ic, s.oc, s.groups, s.kh, s.kw = w.shape[0], w.shape[1] * groups, groups, w.shape[2], w.shape[3]
         (s.sh, s.sw), (s.dh, s.dw) = stride, dilation
         s.act, s.algorithm, s.nhwc = activation_of(activation), 0, True
         make_once(self, self.plan != NULL)
         with nogil:
-            plan = fo_conv_transpose_create(&s, FO_BF16 if bfloat16 else FO_F32, data(w), data(bias))
+            plan = fo_conv_transpose_create(&s, a, data(w), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.shape, self.nhwc, self.same = plan, s, nhwc, padding == "same"

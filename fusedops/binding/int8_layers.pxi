@@ -277,7 +277,7 @@ cdef class QConv2dPlan(WindowPlan):
         cdef fo_quantized q
         cdef fo_conv2d *plan
         make_once(self, self.plan != NULL)
-        self.describe(w, activation, stride, padding, dilation, groups, nhwc)
+        self.describe(np.shape(w), activation, stride, padding, dilation, groups, nhwc)
         q.w_scale, q.bias, q.act = data(w_scale), data(bias), self.shape.act
         q.x, q.residual, q.y = quantization_of(x_q), quantization_of(residual_q), quantization_of(y_q)
         q.whole, q.nudge, q.product = False, data(nudge), quantization_of(product_q)

@@ -21,10 +21,11 @@ cdef class LinearPlan:
     def __dealloc__(self):
         fo_linear_free(self.plan)
 
-    def _pack(self, ndarray w, ndarray bias, tuple activation, bint bfloat16=False, bint lend=False):
+    def _pack(self, ndarray w, ndarray bias, tuple activation, str precision="float32", bint lend=False):
         """w (n, k) of any strides, as as_weights gives them; bias (n,) contiguous or None; activation as parsed.
-        bfloat16: of products of that. lend: for one call, whose few rows read float32 weights where they lie."""
+        precision: of products' operands. lend: for one call, whose few rows read float32 weights where they lie."""
         cdef fo_linear *plan
+        cdef fo_dtype a = DTYPES[precision]
         cdef fo_activation act = activation_of(activation)
         cdef Py_ssize_t n = w.shape[0], k = w.shape[1]
         cdef Py_ssize_t each = cnp.PyArray_ITEMSIZE(w)
@@ -36,10 +37,10 @@ cdef class LinearPlan:
             self._keep(fo_linear_borrow(n, k, data(w), wn, wk, data(bias), act), n, k)
         else:
             with nogil:
-                plan = fo_linear_create(n, k, FO_BF16 if bfloat16 else FO_F32, &weights, wn, wk, data(bias), act)
+                plan = fo_linear_create(n, k, a, &weights, wn, wk, data(bias), act)
             self._keep(plan, n, k)
         self.bias = None if bias is None else bias.copy()
-        self.dtype = FLOAT32 if bfloat16 and not is_bfloat16(w.dtype) else w.dtype
+        self.dtype = FLOAT32 if a == FO_BF16 and not is_bfloat16(w.dtype) else w.dtype
 
     def _weights(self):
         """w and bias again; w of products in bfloat16 is rounded, and float32 or bfloat16."""

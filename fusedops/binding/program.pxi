@@ -129,32 +129,32 @@ cdef class ConvTranspose2dPlan:
     """y = activation(conv_transpose(x, w) + bias + residual) with w (ic, oc/groups, kh, kw) packed once."""
     cdef fo_conv_transpose *plan
     cdef fo_conv2d_shape shape
-    cdef tuple given
+    cdef tuple activation  # whose slopes a plan without weights refers to
 
     def __cinit__(self, w, bias=None, tuple activation=None, tuple stride=(1, 1), tuple dilation=(1, 1),
-                  Py_ssize_t groups=1, bint bfloat16=False):
+                  Py_ssize_t groups=1, str precision="float32"):
+        """w: the weights, or their shape alone, for what a run would take."""
         cdef fo_conv2d_shape *s = &self.shape
-        cdef ndarray weights = np.ascontiguousarray(as_float32(w, "w")), b = None
-        if weights.ndim != 4 or groups < 1 or weights.shape[0] % groups or 0 in np.shape(weights):
-            raise ValueError(f"w has shape {np.shape(weights)}, but must be (ic, oc/groups, kh, kw); groups={groups}")
-        s.ic, s.oc, s.groups = weights.shape[0], weights.shape[1] * groups, groups
-        s.kh, s.kw = weights.shape[2], weights.shape[3]
+        cdef ndarray weights = None, b = None
+        cdef tuple shape = w if isinstance(w, tuple) else np.shape(w)
+        if len(shape) != 4 or groups < 1 or shape[0] % groups or 0 in shape:
+            raise ValueError(f"w has shape {shape}, but must be (ic, oc/groups, kh, kw); groups={groups}")
+        s.ic, s.oc, s.kh, s.kw = shape
+        s.oc, s.groups = s.oc * groups, groups
         s.sh, s.sw = stride
         s.dh, s.dw = dilation
+        if w is not shape:
+            weights = np.ascontiguousarray(as_float32(w, "w"))
         if bias is not None:
             b = np.ascontiguousarray(as_float32(bias, "bias"))
             if b.size != s.oc:
                 raise ValueError(f"bias has shape {np.shape(b)}, but w gives {s.oc} output channels")
-        s.act = activation_of(IDENTITY if activation is None else activation)
+        self.activation = IDENTITY if activation is None else activation
+        s.act = activation_of(self.activation)
         s.algorithm, s.nhwc = 0, True
-        self.given = (w, bias, activation, stride, dilation, groups)
-        self.plan = fo_conv_transpose_create(s, FO_BF16 if bfloat16 else FO_F32, data(weights), data(b))
+        self.plan = fo_conv_transpose_create(s, DTYPES[precision], data(weights), data(b))
         if self.plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
-
-    def in_bfloat16(self):
-        """The same with products of bfloat16."""
-        return ConvTranspose2dPlan(*self.given, bfloat16=True)
 
     def _nanoseconds(self, tuple image, tuple result, Py_ssize_t top, Py_ssize_t left):
         """What an image (n, ih, iw) and a result (oh, ow) are predicted to take in float32 and in bfloat16."""

@@ -119,12 +119,12 @@ def _describe_steps():
           at(&s.grouped_matmul.each.y)],
          {}, "the ends of the groups do not rise from 0 to the number of rows").independent_rows = never
     step("attention", FO_STEP_ATTENTION, fill_attention,
-         "q:tensor k:bytes v:bytes y!:tensor mask?:tensor kv_type scale causal diagonal window softcap bfloat16 "
+         "q:tensor k:bytes v:bytes y!:tensor mask?:tensor kv_type scale causal diagonal window softcap precision "
          "diagonals?:indices sinks?:rows",
          [at(&s.attention.q), at(&s.attention.k), at(&s.attention.v), at(&s.attention.y), at(&s.attention.added),
           at(&s.attention.diagonals), at(&s.attention.sinks)],
          {"kv_type": FLOAT32, "scale": 1.0, "causal": False, "diagonal": 0, "window": 0, "softcap": 0.0,
-          "bfloat16": False}
+          "precision": "float32"}
          ).independent_rows = lambda a: len(a["y"].shape) > 3 and a.get("diagonals") is None
     step("append", FO_STEP_APPEND, fill_append, "past?:rows_any x:rows_any y!:rows_any begins:indices size",
          [at(&s.append.past), at(&s.append.x), at(&s.append.y), at(&s.append.begins)],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import _core
-from .._internal.arguments import multiplies
+from .._internal.arguments import checked_precision
 from .._internal.attention import attended, flag
 from .._internal.keyword_options import options_by_name
 
@@ -98,7 +98,7 @@ def attention(
     >>> fo.attention(q, q, v, causal=True)[0, :, 0]
     array([3. , 4.5, 6. ], dtype=float32)
     """
-    return attended(q, k, v, mask, flag(causal), 0, scale, out, multiplies(precision))
+    return attended(q, k, v, mask, flag(causal), 0, scale, out, checked_precision(precision))
 
 
 def embedding(table: Input, indices: ArrayLike, *, out: Array | None = None) -> Array:

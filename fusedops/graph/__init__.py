@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, overload
 
-from .._internal.arguments import multiplies
+from .._internal.arguments import checked_precision
 from .._internal.collector import resting
 from .._internal.lazy import LazyModule
 from .._internal.progress import shown
@@ -134,8 +134,7 @@ def load_onnx(
     options = _options(fold, fuse, disabled_passes, "float32" if precision is None else precision, seed, num_threads)
     with _loading("load_onnx", progress) as tell:
         graph = onnx_reader.read_onnx(model)
-        if precision is None and graph.bfloat16:
-            options = options._replace(precision="bfloat16")
+        options = options._replace(precision=precision or graph.precision)
         return _logged("load_onnx", Model.built(upcast(graph), options, tell=tell))
 
 
@@ -159,8 +158,7 @@ def _logged(title, model):
 
 
 def _options(fold, fuse, disabled_passes, precision, seed, num_threads=None):
-    multiplies(precision)  # or the error that says what it may be
-    disabled = check_names(disabled_passes)
+    disabled, precision = check_names(disabled_passes), checked_precision(precision)
     return BuildOptions(fold, fuse, disabled, precision, checked_seed(seed), checked_threads(num_threads))
 
 
@@ -353,9 +351,8 @@ def from_torch(
 
     with shown(progress, "from_torch") as tell:
         found = export.read_torch(module, example_inputs, dynamic_shapes, build, tell)
-        if precision is None and found._source.bfloat16:
-            options = options._replace(precision="bfloat16")
-        return _logged("from_torch", build(found._source, options) if options.bfloat16 else found)
+        options = options._replace(precision=precision or found._source.precision)
+        return _logged("from_torch", found if options.precision == "float32" else build(found._source, options))
 
 
 def __getattr__(name: str) -> Any:
@@ -387,10 +384,9 @@ def _torch_backend(
         raise TypeError(f"the backend fusedops has no {what}: its options are {', '.join(_COMPILE_OPTIONS)}")
     given = dict(options or {})
     chosen = _options(True, True, given.get("disabled_passes", ()), given.get("precision", "float32"), None)
-    own = "bfloat16" if "precision" not in given else chosen.precision
 
-    def build(graph, rounds):
-        return Model.built(upcast(graph), chosen._replace(precision=own) if rounds else chosen)
+    def build(graph):
+        return Model.built(upcast(graph), chosen._replace(precision=given.get("precision", graph.precision)))
 
     return compile_graph(graph_module, example_inputs, build, given.get("progress"))
 

@@ -1,6 +1,6 @@
 """Prepared layers: batch norm folded and weights packed once, then called many times, from any thread."""
 
-from .._internal.arguments import LARGEST, LAYOUTS, PRECISIONS, integer, multiplies, windows
+from .._internal.arguments import LARGEST, LAYOUTS, PRECISIONS, checked_precision, integer, windows
 from .attention import MultiheadAttention
 from .blocks import DepthwiseSeparable, InvertedResidual
 from .cells import GRUCell, LSTMCell, RNNCell
@@ -41,7 +41,7 @@ __all__ = [
     "RNNCell",
     "fold_transposed",
     "integer",
-    "multiplies",
+    "checked_precision",
     "spreading",
     "storage_of",
     "windows",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import _core
-from .._internal.arguments import integer, multiplies
+from .._internal.arguments import integer
 from .._internal.attention import attended, flag
 from .layer import Layer, shown_precision
 from .linear import Linear
@@ -107,8 +107,7 @@ class MultiheadAttention(Layer):
         k = x if k is None else _core.as_input(k, "k", x.ndim)
         v = k if v is None else _core.as_input(v, "v", x.ndim)
         q, k, v = (self._by_heads(layer(a), heads, batch_first) for layer, a in zip(self._layers, (x, k, v)))
-        bfloat16 = multiplies(self._precision)
-        y = attended(q, k, v, mask, flag(causal), 0, None, None, bfloat16)  # (batch, heads, tokens, dv)
+        y = attended(q, k, v, mask, flag(causal), 0, None, None, self._precision)  # (batch, heads, tokens, dv)
         y = y.swapaxes(-3, -2)
         y = y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1])
         swapped = x.ndim == 3 and not batch_first

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import _core, activations
-from . import multiplies
+from . import checked_precision
 from .layer import Layer, kept_activation, shown_precision, storage_of
 
 if TYPE_CHECKING:
@@ -116,9 +116,6 @@ class _Cell(Layer):
         weights, dtype, biases, options = self._made_of
         return (*(self._weights(dtype) if weights is None else weights), *biases), options
 
-    def _cell_options(self):
-        return self._made_of[3]
-
     def __repr__(self):
         (_, inputs), (_, outputs) = self._shapes()
         _, dtype, biases, options = self._made_of
@@ -190,10 +187,10 @@ class RNNCell(_Cell, _core.CellPlan):
         clip: float | None = None,
         precision: Precision = "float32",
     ) -> None:
-        bfloat16 = multiplies(precision)
+        checked_precision(precision)
         w, parsed = cell_weights("RNN", w_ih, w_hh, b_ih, b_hh, lend=self._lends), activation_of(activation)
         self._keep(w, dict(activation=kept_activation(activation, parsed), clip=clip, precision=precision))
-        self._pack(KINDS["RNN"], *w, (parsed,) * 3, False, clip_of(clip), np.inf, bfloat16, lend=self._lent(w))
+        self._pack(KINDS["RNN"], *w, (parsed,) * 3, False, clip_of(clip), np.inf, precision, lend=self._lent(w))
 
 
 class LSTMCell(_Cell, _core.LSTMCellPlan):
@@ -268,7 +265,6 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
         activations: Sequence[Activation] | None = None,
         precision: Precision = "float32",
     ) -> None:
-        bfloat16 = multiplies(precision)
         w = cell_weights("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole, lend=self._lends)
         kept, functions = gate_functions("LSTM", activations)
         options = dict(w_hr=w[4], peephole=w[5], clip=clip, cell_clip=cell_clip, activations=kept)
@@ -280,7 +276,7 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
             False,
             clip_of(clip),
             clip_of(cell_clip, "cell_clip"),
-            bfloat16,
+            checked_precision(precision),
             lend=self._lent(w),
         )
 
@@ -349,13 +345,13 @@ class GRUCell(_Cell, _core.CellPlan):
         activations: Sequence[Activation] | None = None,
         precision: Precision = "float32",
     ) -> None:
-        bfloat16 = multiplies(precision)
+        checked_precision(precision)
         w = cell_weights("GRU", w_ih, w_hh, b_ih, b_hh, lend=self._lends)
         kept, functions = gate_functions("GRU", activations)
         reset_after = bool(reset_after)
         options = dict(reset_after=reset_after, clip=clip, activations=kept)
         self._keep(w, options | {"precision": precision})
-        self._pack(KINDS["GRU"], *w, functions, reset_after, clip_of(clip), np.inf, bfloat16, lend=self._lent(w))
+        self._pack(KINDS["GRU"], *w, functions, reset_after, clip_of(clip), np.inf, precision, lend=self._lent(w))
 
 
 class LentRNNCell(RNNCell):

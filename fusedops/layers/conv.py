@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import _core, activations
-from .._internal.arguments import bias_of, integer, multiplies, one_of, pair_of, warn, windows
+from .._internal.arguments import bias_of, checked_precision, integer, one_of, pair_of, warn, windows
 from ..batchnorm import scale_and_bias
 from .layer import Layer, kept_activation, shown_precision, storage_of
 
@@ -34,13 +34,13 @@ def _winograd1d_applies(w_shape, stride, dilation, groups):
     return stride[0] < w_shape[2] <= 16 and dilation[0] == 1 and (w_shape[1] > 1 or groups == 1)
 
 
-def _check_algorithm(algorithm, w, stride, padding, dilation, groups, bfloat16):
+def _check_algorithm(algorithm, w, stride, padding, dilation, groups, precision):
     """An error where an algorithm is none, or not one for such a convolution."""
     if one_of(algorithm, "algorithm", ALGORITHMS) in ("auto", "direct"):
         return
-    if bfloat16:
+    if precision != "float32":
         raise ValueError(
-            f"algorithm={algorithm!r} is one of float32, but precision is 'bfloat16': use algorithm='auto'"
+            f"algorithm={algorithm!r} is one of float32, but precision is {precision!r}: use algorithm='auto'"
         )
     if w.dtype == np.float16:
         raise ValueError(
@@ -133,12 +133,12 @@ class Conv2d(Layer, _core.Conv2dPlan):
         w = _core.as_weights(w, "w", 4, None)
         oc = w.shape[0]
         stride, zeros, dilation, groups, nhwc = windows(w, stride, padding, dilation, groups, layout)
-        bfloat16 = multiplies(precision)
+        checked_precision(precision)
         _warn_of_order(w, groups)
         bias = _core.widened(bias, "bias", w)
-        if w.dtype == np.float16 and (bn is not None or w.shape[1] == 1 < groups) and not bfloat16:
+        if w.dtype == np.float16 and (bn is not None or w.shape[1] == 1 < groups) and precision == "float32":
             w = w.astype(np.float32)
-        _check_algorithm(algorithm, w, stride, zeros, dilation, groups, bfloat16)
+        _check_algorithm(algorithm, w, stride, zeros, dilation, groups, precision)
         parsed = activations.parse(activation, oc)
         bias, scale = bias_of(bias, oc), None
         if bn is not None:
@@ -154,7 +154,7 @@ class Conv2d(Layer, _core.Conv2dPlan):
             groups,
             nhwc,
             ALGORITHMS[algorithm],
-            bfloat16,
+            precision,
         )
         self._options = dict(
             activation=kept_activation(activation, parsed),

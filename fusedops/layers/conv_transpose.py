@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import _core, activations
-from .._internal.arguments import LAYOUTS, bias_of, integer, multiplies, one_of, padding_of, pair_of
+from .._internal.arguments import LAYOUTS, bias_of, checked_precision, integer, one_of, padding_of, pair_of
 from ..batchnorm import scale_and_bias
 from .conv import _Sequences
 from .layer import Layer, kept_activation, shown_precision
@@ -107,8 +107,7 @@ class ConvTranspose2d(Layer, _core.TransposedPlan):
         if bn is not None:
             w, bias = fold_transposed(w, bias, bn, groups)
         nhwc = one_of(layout, "layout", LAYOUTS) == "NHWC"
-        bfloat16 = multiplies(precision)
-        self._pack(w, bias, parsed, stride, zeros, more, dilation, groups, nhwc, bfloat16)
+        self._pack(w, bias, parsed, stride, zeros, more, dilation, groups, nhwc, checked_precision(precision))
         self._arguments = (
             ((w if bn is not None else w.copy()), None if bias is None else bias.copy()),
             dict(

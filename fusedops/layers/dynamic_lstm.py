@@ -35,7 +35,9 @@ def dynamic_lstm(w, r, b, p, *, direction, clip, cell_clip, activations):
         cell = _core.LSTMCellPlan()
         quantized = ih_scale, hh_scale, ih_zero, hh_zero
         clips = clip_of(clip), clip_of(cell_clip, "cell_clip")
-        cell._pack(KINDS["LSTM"], w_ih, w_hh, b_ih, b_hh, None, peephole, functions, False, *clips, False, quantized)
+        cell._pack(
+            KINDS["LSTM"], w_ih, w_hh, b_ih, b_hh, None, peephole, functions, False, *clips, "float32", quantized
+        )
         cells.append(cell)
     plan._stack(tuple(cells), 1, len(cells), options["reverse"], False)
     return plan

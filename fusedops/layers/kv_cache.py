@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import _core
-from .._internal.arguments import integer, multiplies
+from .._internal.arguments import checked_precision, integer
 from .._internal.attention import attended
 
 if TYPE_CHECKING:
@@ -177,10 +177,10 @@ class KVCache:
         >>> cache.attention(np.zeros((1, 4, 1, 2), np.float32))[0, 0]
         array([[3., 6.]], dtype=float32)
         """
-        q, bfloat16 = _core.as_input(q, "q"), multiplies(precision)
+        q, precision = _core.as_input(q, "q"), checked_precision(precision)
         if q.ndim != 4 or q.shape[2] > self._tokens:
             raise ValueError(
                 f"q has shape {q.shape}, but must be (batch, query heads, t, d) with t up to the {self._tokens} tokens "
                 "of the cache"
             )
-        return attended(q, self.k, self.v, mask, True, self._tokens - q.shape[2], scale, out, bfloat16)
+        return attended(q, self.k, self.v, mask, True, self._tokens - q.shape[2], scale, out, precision)

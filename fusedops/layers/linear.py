@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import _core, activations
-from .._internal.arguments import bias_of, multiplies
+from .._internal.arguments import bias_of, checked_precision
 from .._internal.mmap_arrays import aligned, let_go
 from .layer import Layer, kept_activation, shown_precision, storage_of
 
@@ -67,10 +67,9 @@ class Linear(Layer, _core.LinearPlan):
     def __init__(
         self, w: Input, bias: Input | None = None, *, activation: Activation = None, precision: Precision = "float32"
     ) -> None:
-        bfloat16 = multiplies(precision)
         w, bias, parsed = _linear(w, bias, activation)
         options = {"activation": kept_activation(activation, parsed), "precision": precision}
-        self._pack(w, bias, parsed, bfloat16)
+        self._pack(w, bias, parsed, checked_precision(precision))
         self._options = options
 
     @property
@@ -94,6 +93,5 @@ class ConstantLinear(Linear):
         bias = bias_of(_core.widened(bias, "bias", w), w.shape[0])
         parsed = activations.parse(activation, w.shape[0])
         self._options = {"activation": kept_activation(activation, parsed), "precision": precision}
-        rounds = multiplies(precision)
-        self._pack(aligned(w) if rounds else w, bias, parsed, rounds)
+        self._pack(w if precision == "float32" else aligned(w), bias, parsed, precision)
         let_go(w)

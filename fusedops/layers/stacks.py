@@ -78,12 +78,6 @@ class Stack(Layer):
         ]
         return f"{type(self).__name__}({', '.join(shown)}, {self.cells[0]!r})"
 
-    def _in_bfloat16(self):
-        """Returns the layer with ``precision="bfloat16"``."""
-        arguments = [cell._arguments for cell in self.cells]
-        cells = [type(self.cells[0])(*arrays, **options | {"precision": "bfloat16"}) for arrays, options in arguments]
-        return assembled(type(self), cells, self._options, self._added())
-
     def stream(self, batch: int = 1) -> _core.Stream:
         """A stepper that keeps its state between calls.
 

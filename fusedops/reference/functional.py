@@ -116,7 +116,7 @@ def attention(q, k, v, mask, causal, scale, precision, out):
     """unfused: the scores of all queries for all keys, the mask, the softmax and the product with the values, each in
     memory."""
     q, k, v, mask, scale, one = operands(q, k, v, mask, scale)
-    rounds = layers.multiplies(precision)
+    rounds = layers.checked_precision(precision) == "bfloat16"
     if rounds:
         q, k, v, scale = rounded(np.float32(scale) * q), rounded(k), rounded(v), 1.0
     causal, shape, (kv_heads, s, dv) = flag(causal), (*q.shape[one:-1], v.shape[-1]), v.shape[-3:]

@@ -102,7 +102,7 @@ def _widened(w, bias, axes):
 
 def _operand(w, bias, precision):
     """Weights, their bias, and whether operands are rounded, as weights then are."""
-    rounds = layers.multiplies(precision)
+    rounds = layers.checked_precision(precision) == "bfloat16"
     return rounded(w) if rounds else w, bias, rounds
 
 

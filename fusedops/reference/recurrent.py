@@ -25,7 +25,7 @@ class _UnfusedCell(Twin):
     def _assemble(
         self, kind, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None, *, clip=None, precision="float32", fold_bn=False
     ):
-        self._rounds = layers.multiplies(precision)
+        self._rounds = layers.checked_precision(precision) == "bfloat16"
         self._weights = cells.cell_weights(kind, w_ih, w_hh, b_ih, b_hh, w_hr, peephole)
         w_ih, w_hh, b_ih, b_hh, w_hr, self._peephole = self._weights
         self._inputs, self._outputs = w_ih.shape[1], w_hh.shape[1]

@@ -149,7 +149,7 @@ static fo_cell *cell_of(const test_case *t, ptrdiff_t inputs, int first) {
                              .hidden = t->i[2],
                              .outputs = t->i[3],
                              .reset_after = t->i[4] & 1,
-                             .bfloat16 = t->i[4] & 2,
+                             .a = t->i[4] & 2 ? FO_BF16 : FO_F32,
                              .act = activation(t, NULL),
                              .gate = {.kind = FO_SIGMOID},
                              .out = {.kind = FO_TANH},
@@ -338,7 +338,7 @@ static fo_status attention(const test_case *t) {
                                              .added = t->in[3],
                                              .scale = t->scalars[2],
                                              .causal = i[6],
-                                             .bfloat16 = i[10]});
+                                             .a = i[10] ? FO_BF16 : FO_F32});
 }
 
 /* Bytes come as the bits of floats, and the last integer says whether they are int8. x has zero point 100, or as much

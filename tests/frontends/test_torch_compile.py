@@ -390,7 +390,7 @@ def test_bfloat16():
     with torch.no_grad():
         y, expected = compiled(x), module(x)
     assert (y - expected).abs().max() < 0.05 * expected.abs().max()
-    assert fo.torch_report(compiled).graphs[0].parts[0].model._options.bfloat16
+    assert fo.torch_report(compiled).graphs[0].parts[0].model._options.precision == "bfloat16"
 
 
 @pytest.mark.parametrize(

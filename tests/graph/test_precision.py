@@ -2,6 +2,8 @@
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ from onnx.parser import parse_model
 
 import fusedops as fo
 from catalog import using_machine
-from fusedops import _core, cli
+from fusedops import _core, activations, cli
 from fusedops.graph.planner.precision import call_of, of_layer
+from fusedops.graph.steps.prepared import OfConstants, Prepared, UnpackedLayer
 from onnx_lines import network
 
 CHAIN = "a = Conv x w; b = Relu a; c = Conv b v; d = Add c b; e = Relu d; y = Conv e u"
@@ -49,6 +52,52 @@ def test_values_between_two_products_stand_in_bfloat16(rng):
     wide, narrow = "float32", "bfloat16"
     assert types(model, x) == [(wide, None, narrow), (narrow, narrow, narrow), (narrow, None, wide)]
     assert model.memory(x.shape) < 0.7 * fo.load_onnx(proto).memory(x.shape)
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("make", [chain, linears])
+def test_each_layer_is_packed_once(rng, monkeypatch, make):
+    """In the type that it multiplies in."""
+    proto, x = make(rng)
+    packed, before = [], UnpackedLayer.packed
+    monkeypatch.setattr(UnpackedLayer, "packed", lambda layer, layers: packed.append(layer) or before(layer, layers))
+    session = fo.load_onnx(proto, precision="bfloat16")._session
+    session.plan([x.shape])
+    assert {layer.precision for layer in packed} == {"bfloat16"}
+    assert session.layers.keys() == {(layer.key, "bfloat16") for layer in packed}
+
+
+def test_graphs_share_layers_of_constants(rng):
+    shared, w = WeakValueDictionary(), rng.standard_normal((8, 8), np.float32)
+    layer = UnpackedLayer(OfConstants("Linear", w), partial(fo.Linear, w))
+    for each in layer, layer._replace(precision="bfloat16"):
+        first = each.packed(Prepared(shared))
+        assert each.packed(Prepared(shared)) is first
+        assert ("bfloat16" in repr(first)) == (each.precision == "bfloat16")
+
+
+def test_what_a_layer_takes_follows_from_its_shape(rng):
+    """A convolution without weights is predicted to take what the same one with weights is, and cannot be called."""
+    for w, options in (
+        ((24, 32, 3, 3), dict(stride=(1, 1), groups=1)),
+        ((32, 32, 1, 1), dict(stride=(2, 2), groups=1)),
+        ((32, 1, 5, 5), dict(stride=(1, 1), groups=32)),
+        ((16, 8, 7, 1), dict(stride=(1, 1), groups=2)),
+    ):
+        shape = _core.Conv2dShape()._describe(
+            w, np.dtype(np.float32), activations.parse("relu"), options["stride"], (1, 1), options["groups"], True, 0
+        )
+        layer = fo.Conv2d(rng.standard_normal(w, np.float32), activation="relu", layout="NHWC", **options)
+        for side in 14, 56:
+            case = (2, side, side), layer.output_shape((1, side, side, w[1] * options["groups"]))[1:3], 0, 0
+            assert shape._nanoseconds(*case) == layer._nanoseconds(*case)
+        assert shape._pixel() == layer._pixel()
+        with pytest.raises(RuntimeError, match="has no weights"):
+            shape(np.ones((1, 14, 14, w[1] * options["groups"]), np.float32))
+    weights = rng.standard_normal((8, 4, 3, 3), np.float32)
+    case = (1, 9, 9), (19, 19), 0, 0
+    without, layer = (_core.ConvTranspose2dPlan(w, None, None, (2, 2)) for w in (weights.shape, weights))
+    assert without._nanoseconds(*case) == layer._nanoseconds(*case)
 
 
 @needs_bfloat16

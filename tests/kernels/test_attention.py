@@ -275,9 +275,9 @@ def test_a_cache_refuses_what_does_not_fit(draw):
 
 @pytest.mark.parametrize("at_end", [True, False])
 @pytest.mark.parametrize("order", ["rows", "columns"])
-@pytest.mark.parametrize("bfloat16", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_keys_and_values_of_float16(isa, draw, sizes, bfloat16, order, at_end):
+def test_keys_and_values_of_float16(isa, draw, sizes, precision, order, at_end):
     """Read as they are, with the bits of the same values in float32, and nothing beyond them."""
     q, *given = (a.astype(np.float16) for a in arrays(draw, *sizes))
     results = []
@@ -286,7 +286,7 @@ def test_keys_and_values_of_float16(isa, draw, sizes, bfloat16, order, at_end):
         k = guarded(k.swapaxes(2, 3), at_end).swapaxes(2, 3) if order == "columns" else guarded(k, at_end)
         y = np.empty((*q.shape[:3], sizes[5]), np.float32)
         program = _core.Program()
-        program.append("attention", q.astype(np.float32), k, guarded(v, at_end), y, kv_type=kind, bfloat16=bfloat16)
+        program.append("attention", q.astype(np.float32), k, guarded(v, at_end), y, kv_type=kind, precision=precision)
         program.run(())
         results.append(y)
     np.testing.assert_array_equal(*results)

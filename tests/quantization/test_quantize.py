@@ -159,7 +159,7 @@ def test_what_stays_bfloat16_is_called_so():
 
 def test_layers_that_bfloat16_makes_faster_stay_floats():
     node, shapes = Node("Linear", "product", ["x", "w"], ["y"]), {"x": (512, 512), "y": (512, 512)}
-    (ns, float_ns), (same, narrow_ns) = (choice.cost_of(node, shapes, None, bfloat16) for bfloat16 in (False, True))
+    (ns, float_ns), (same, narrow_ns) = (choice.cost_of(node, shapes, None, kind) for kind in ("float32", "bfloat16"))
     assert ns == same and (narrow_ns < float_ns if _core.has_bfloat16() else narrow_ns == float_ns)
 
 

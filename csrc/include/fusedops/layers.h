@@ -63,7 +63,8 @@ typedef struct {
 /* y = activation(conv(x, w) + bias + residual), w (oc, ic/groups, kh, kw) contiguous, y[n,o,h,w] = sum over c, i, j of
  * w[o,c,i,j] x[n, c, h*sh + i*dh - top, w*sw + j*dw - left]. FO_WINOGRAD needs kh = kw = 3, sh = sw of 1 or, with
  * dilation 1, 2, groups 1; FO_WINOGRAD_1D sh < kh <= 16, dh 1, not depthwise. bias may be NULL; so may residual, which
- * has y's shape, and scale, one for each output channel, by which w is multiplied as by fo_fold_scale. */
+ * has y's shape, and scale, one for each output channel, by which w is multiplied as by fo_fold_scale. w->data may be
+ * NULL: such a plan says what it would take, and runs not. */
 typedef struct fo_conv2d fo_conv2d;
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, fo_dtype a, const fo_weights *w, const double *scale,
                             const float *bias);
@@ -106,7 +107,7 @@ ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan);
 
 /* y = activation(the transposed convolution of x + bias + residual), w (ic, oc/groups, kh, kw) contiguous, y[n,o,h,w] =
  * sum of w[c,o,i,j] x[n,c,p,q] over all c, i, j, p, q with h = p*sh + i*dh - top and w = q*sw + j*dw - left.
- * shape->algorithm is that of the convolutions it is made of. a: as of fo_conv2d_create. */
+ * shape->algorithm is that of the convolutions it is made of. a, and w NULL: as of fo_conv2d_create. */
 typedef struct fo_conv_transpose fo_conv_transpose;
 fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, fo_dtype a, const float *w,
                                             const float *bias);
@@ -136,7 +137,7 @@ typedef struct {
     /* arguments of the gate functions are held in -clip..clip; INFINITY: they are not */
     float clip;
     float cell_clip; /* LSTM: c' is held in -cell_clip..cell_clip; INFINITY: it is not */
-    bool bfloat16;   /* products are of operands rounded to it, to nearest, halves to even, and summed in float32 */
+    fo_dtype a;      /* as of fo_linear_create: FO_F32, or FO_BF16 */
     /* w_ih and w_hh are float32 and the caller's, and outlive the cell: steps of few rows read them where they lie */
     bool lends;
 } fo_cell_shape;

@@ -325,8 +325,8 @@ fo_status fo_grouped_matmul(const fo_grouped_matmul_args *args);
  * is added, unless it is 0. sinks: e^sinks[h] is one more term of the softmax's sum, of a key whose value is zeros. A
  * query that sees none, or whose scores are all -infinity, gives zeros. A row's bits depend on its query and on the
  * keys that it sees; others may be read, and values whose weight is 0 must be finite. Nothing of t x s elements is in
- * memory. bfloat16: the operands of both products, scale q and k, w before it is divided by its sum and v, are rounded
- * to it; sums and softmax are float32. */
+ * memory. a, FO_F32 or FO_BF16: the operands of both products, scale q and k, w before it is divided by its sum and v,
+ * are rounded to it; sums and softmax are float32. */
 typedef struct {
     fo_axes rows, keys;
     ptrdiff_t heads, kv_heads, t, s, d, dv; /* queries, keys; elements of a key, of a value */
@@ -337,7 +337,8 @@ typedef struct {
     fo_dtype kv_type; /* of k and v: float32, or float16, which is widened as it is read */
     const uint8_t *taken;
     float scale;
-    bool causal, bfloat16;
+    fo_dtype a;
+    bool causal;
     ptrdiff_t diagonal, window;
     const int64_t *diagonals;
     float softcap;

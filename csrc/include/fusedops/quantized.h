@@ -45,7 +45,7 @@ fo_conv2d *fo_conv2d_create_int8(const fo_conv2d_shape *shape, const int8_t *w, 
 
 /* What layers take here on one thread with products of a type, FO_F32, FO_BF16 (INFINITY where these are multiplied in
  * float32) or FO_S8, and elements between float32 and that type, from shapes alone. Only their ratios count. A
- * convolution in float32 needs a plan, for it has the cost of the algorithm that is chosen. */
+ * convolution in float32 has the cost of the algorithm that its plan would choose, which needs no weights. */
 double fo_linear_nanoseconds(fo_dtype type, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k);
 double fo_conv2d_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *size);
 double fo_conv2d_nanoseconds_as(fo_dtype type, const fo_conv2d_shape *shape, const fo_conv2d_size *size);

@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from ... import _core
-from ...layers import Conv2d
+from ...activations import parse
+from ...layers import ALGORITHMS
 from ..operators import conv_geometry
 from ..operators.registry import OPERATORS
 
@@ -15,7 +16,7 @@ def of_layer(node, x, y, layer):
     if "Conv" not in node.op:
         return _core.linear_nanoseconds(math.prod(x[:-1]), y[-1], x[-1])
     _, _, pads = _window(node, x, layer._weights_shape())
-    return layer._nanoseconds((x[0], *_image(x)), _image(y), pads[0][0], pads[1][0])
+    return _of_convolution(layer, x, y, pads)
 
 
 def of_others(nodes, shapes):
@@ -43,18 +44,20 @@ def _multiply_adds(node, shapes):
 
 def unquantized(node, x, y, w):
     """How many times as fast a layer between bytes is in float32, its conversions counted, as in int8."""
-    layer = None
     if "Conv" in node.op:
-        strides, dilations, _ = _window(node, x, w)
-        layer = Conv2d(
-            np.zeros((*w[:2], *_image(w)), np.float32),
-            stride=strides,
-            dilation=dilations,
-            groups=node.attrs.get("group", 1),
-            layout="NHWC",
+        strides, dilations, pads = _window(node, x, w)
+        shape, groups = (*w[:2], *_image(w)), node.attrs.get("group", 1)
+        layer = _core.Conv2dShape()._describe(
+            shape, np.dtype(np.float32), parse(None), strides, dilations, groups, True, ALGORITHMS["auto"]
         )
-    float_ns, ns, _ = of_layer(node, x, y, layer)
+        float_ns, ns, _ = _of_convolution(layer, x, y, pads)
+    else:
+        float_ns, ns, _ = of_layer(node, x, y, None)
     return ns / (float_ns + sum(_core.convert_nanoseconds(math.prod(shape)) for shape in (x, y)))
+
+
+def _of_convolution(layer, x, y, pads):
+    return layer._nanoseconds((x[0], *_image(x)), _image(y), pads[0][0], pads[1][0])
 
 
 def _image(shape):

@@ -180,12 +180,12 @@ class Graph:
     known: dict = field(default_factory=dict, repr=False, compare=False)
     # a size for each open dimension, by its name, where the reader has one: passes look at the network in these
     example: dict = field(default_factory=dict, repr=False, compare=False)
-    # whether the file or module has all weights of two and more axes in it
-    bfloat16: bool = field(default=False, repr=False, compare=False)
+    # of products where the caller names none: bfloat16 where all weights of two and more axes are
+    precision: str = field(default="float32", repr=False, compare=False)
     metadata: Metadata = Metadata()
 
     def __getstate__(self):
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("known", "example", "bfloat16")}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("known", "example", "precision")}
 
     def __setstate__(self, state):
         type(self).__init__(self, **state)
@@ -239,6 +239,6 @@ class Graph:
             self.captures,
             list(self.states),
             example=self.example,
-            bfloat16=self.bfloat16,
+            precision=self.precision,
             metadata=self.metadata,
         )

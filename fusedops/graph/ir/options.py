@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-from ...layers import PRECISIONS, multiplies
-
 
 class BuildOptions(NamedTuple):
     """What the passes may do, the names of those that are left out, the precision of products, the seed of random
@@ -12,10 +10,6 @@ class BuildOptions(NamedTuple):
     fold: bool = True
     fuse: bool = True
     disabled: frozenset = frozenset()
-    precision: str = PRECISIONS[0]
+    precision: str = "float32"
     seed: int | None = None
     num_threads: int | None = None
-
-    @property
-    def bfloat16(self):
-        return multiplies(self.precision)

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from ... import _core
 from ...layers import LARGEST, Conv2d, ConvTranspose2d
 from ..steps.lowering import LoweringContext
 from . import conv3d, conv_geometry
+from .conv3d import unpacked_conv, unpacked_conv_transpose
 from .schema import Inference, Kernel, Operator, floats
 
 PHASES = 4096  # of a transposed convolution, each a plan of its own unless they are merged
@@ -188,18 +188,16 @@ def _lower_conv(p: LoweringContext, node):
     exact = node.output in p.logits
     # a part of the network, as quantization runs them, may end where all of it goes on
     key = (node.name, "planes") if alone else node.name
-    layer = p.layer(
+    layer = unpacked_conv(
         key,
-        lambda: Conv2d(
-            w,
-            b,
-            activation=node.activation,
-            stride=tuple(strides),
-            dilation=tuple(dilations),
-            groups=groups,
-            layout="NCHW" if alone else "NHWC",
-            algorithm="direct" if exact else "auto",
-        ),
+        w,
+        b,
+        activation=node.activation,
+        stride=tuple(strides),
+        dilation=tuple(dilations),
+        groups=groups,
+        layout="NCHW" if alone else "NHWC",
+        algorithm="direct" if exact else "auto",
     )
     x, y = (
         (p.image if outer and groups == 1 or alone else p.pixels)(node, node.inputs[0]),
@@ -222,12 +220,8 @@ def _lower_conv_transpose(p: LoweringContext, node):
     if w.ndim == 3:
         w, strides, dilations, begins = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [0, *begins]
     groups = node.attrs.get("group", 1)
-    layer = p.layer(
-        node.name,
-        lambda: _core.ConvTranspose2dPlan(
-            w, b, p.activation(node, w.shape[1] * groups), tuple(strides), tuple(dilations), groups
-        ),
-    )
+    options = p.activation(node, w.shape[1] * groups), tuple(strides), tuple(dilations), groups
+    layer = unpacked_conv_transpose(node.name, w, b, *options)
     x, y = p.image(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
     p.add("conv_transpose", node, layer=layer, x=x, y=y, residual=p.residual(node, y), top=begins[0], left=begins[1])
     return True

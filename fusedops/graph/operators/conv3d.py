@@ -1,15 +1,33 @@
 """Images of three spatial axes (n, c, d, h, w), with their channels last in memory, by the kernels for two: slices of
 the depth are images of a batch, and what goes along the depth sees images of d rows, each a whole slice."""
 
+from functools import partial
+
 import numpy as np
 
 from ... import _core
 from ...activations import parse
-from ...layers import Conv2d
+from ...layers import ALGORITHMS, Conv2d
 from ...layers.conv3d import by_taps, depth_range, kernels, merges
 from ..steps.lowering import LoweringContext
+from ..steps.prepared import UnpackedLayer
 from ..steps.tensor import channels_last, part
 from . import conv_geometry
+
+
+def unpacked_conv(key, w, b, *, activation, stride, dilation, groups, layout, algorithm):
+    """The layer of a convolution of two axes, for the planner to choose its type."""
+    options = dict(stride=stride, dilation=dilation, groups=groups, layout=layout, algorithm=algorithm)
+    shape = _core.Conv2dShape()._describe(
+        w.shape, w.dtype, parse(activation, len(w)), stride, dilation, groups, layout == "NHWC", ALGORITHMS[algorithm]
+    )
+    return UnpackedLayer(key, partial(Conv2d, w, b, activation=activation, **options), shape)
+
+
+def unpacked_conv_transpose(key, w, b, activation, stride, dilation, groups):
+    """The same of a transposed convolution."""
+    make = partial(_core.ConvTranspose2dPlan, activation=activation, stride=stride, dilation=dilation, groups=groups)
+    return UnpackedLayer(key, partial(make, w, b), make(w.shape))
 
 
 def depth_slices(x, image=None):
@@ -68,18 +86,16 @@ def lower_conv(p: LoweringContext, node, w, b):
 
 def _convolve(p, node, key, kernel, x, y, residual, strides, dilations, pads):
     (w, b, activation), exact = kernel, node.output in p.logits
-    layer = p.layer(
+    layer = unpacked_conv(
         key,
-        lambda: Conv2d(
-            w,
-            b,
-            activation=activation,
-            stride=tuple(strides[1:]),
-            layout="NHWC",
-            dilation=tuple(dilations[1:]),
-            groups=node.attrs.get("group", 1),
-            algorithm="direct" if exact else "auto",
-        ),
+        w,
+        b,
+        activation=activation,
+        stride=tuple(strides[1:]),
+        dilation=tuple(dilations[1:]),
+        groups=node.attrs.get("group", 1),
+        layout="NHWC",
+        algorithm="direct" if exact else "auto",
     )
     for images, result, added in _two_axes(x, y, residual):
         p.add("conv2d", node, layer=layer, x=images, y=result, residual=added, top=pads[1][0], left=pads[2][0])
@@ -144,12 +160,8 @@ def lower_conv_transpose(p: LoweringContext, node, w, b):
     for tap in range(taps):
         offset = tap * dilations[0] - begins[0]
         lo, hi = depth_range(depth, strides[0], d, offset)
-        layer = p.layer(
-            (node.name, tap),
-            lambda w=w[:, :, tap]: _core.ConvTranspose2dPlan(
-                np.ascontiguousarray(w), bias, activation, tuple(strides[1:]), tuple(dilations[1:]), groups
-            ),
-        )
+        options = activation, tuple(strides[1:]), tuple(dilations[1:]), groups
+        layer = unpacked_conv_transpose((node.name, tap), w[:, :, tap], bias, *options)
         if lo < hi:
             first = lo * strides[0] + offset
             added = residual if alone else y

@@ -1,6 +1,7 @@
 """Deformable convolutions: each tap reads the image at an offset from its position."""
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from ...layers import ConstantLinear
 from ..ir.float16 import as_float16_weights
 from ..ir.symbolic import deferred, is_symbolic
 from ..steps.lowering import LoweringContext
-from ..steps.prepared import OfConstants
+from ..steps.prepared import OfConstants, UnpackedLayer
 from ..steps.tensor import along, broadcast
 from . import conv_geometry
 from .grid_sample import add_reading, interpolate, zeros_outside
@@ -51,10 +52,10 @@ def _tap_positions(kernel, strides, dilations, pads, *out):
     ).astype(np.float32)
 
 
-def _product(w, b):
+def _product(w, b, precision):
     """The product of windows (taps, c) and weights."""
     (rows,) = as_float16_weights(w.reshape(*w.shape[:2], -1).swapaxes(1, 2).reshape(w.shape[0], -1))
-    return ConstantLinear(rows, b)
+    return ConstantLinear(rows, b, precision=precision)
 
 
 def _lower_deform_conv(p: LoweringContext, node):
@@ -87,7 +88,7 @@ def _lower_deform_conv(p: LoweringContext, node):
         )
         all_ = p.reshape(node, read, (n, points, taps_, parts, each))
         p.add("binary", node, name="mul", a=all_, b=broadcast(factors, all_.shape), y=all_, activation=None)
-    layer = p.layer(OfConstants("DeformConv", w, b), lambda: _product(w, b))
+    layer = UnpackedLayer(OfConstants("DeformConv", w, b), partial(_product, w, b))
     y = p.result(node.output, image=True, direct=False)
     windows = p.reshape(node, read, (n * points, taps_ * c))
     p.add("linear", node, layer=layer, x=windows, y=y._replace(shape=(n * points, oc), strides=(oc, 1)), residual=None)

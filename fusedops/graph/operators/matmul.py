@@ -8,7 +8,7 @@ from ...layers import ConstantLinear
 from ..ir.float16 import as_float16_weights
 from ..ir.graph_builder import GraphBuilder
 from ..steps.lowering import LoweringContext
-from ..steps.prepared import OfConstants
+from ..steps.prepared import OfConstants, UnpackedLayer
 from ..steps.tensor import broadcast, broadcast_shapes, reshaped, row_major, transposed
 from .conv import constant_weights
 from .schema import Inference, Kernel, NumPyOnly, Operator
@@ -105,11 +105,12 @@ def _lower_linear(p: LoweringContext, node):
     weights = constant_weights(p, node, _linear_shape, 2)
     if weights is None:
         return False
-    layer = p.layer(
-        _key(node, weights),
-        lambda: ConstantLinear(*as_float16_weights(weights[0]), *weights[1:], activation=node.activation),
-    )
-    add_linear(p, node, layer, weights[0].shape[1])
+
+    def make(precision):
+        (w,), b = as_float16_weights(weights[0]), weights[1]
+        return ConstantLinear(w, b, activation=node.activation, precision=precision)
+
+    add_linear(p, node, UnpackedLayer(_key(node, weights), make), weights[0].shape[1])
     return True
 
 

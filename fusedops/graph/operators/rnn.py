@@ -1,6 +1,7 @@
 """RNN, LSTM and GRU as recurrent layers: the directions side by side."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ...layers.dynamic_lstm import Weights, dynamic_lstm
 from ..ir.float16 import as_float16_weights
 from ..ir.graph import Node
 from ..steps.lowering import LoweringContext
+from ..steps.prepared import UnpackedLayer
 from ..steps.tensor import Buffer, TensorView, row_major
 from .qlinear import as_int8, requantized
 from .schema import Inference, Kernel, NumPyOnly, Operator, always, same_shape
@@ -213,10 +215,11 @@ def _lower(p: LoweringContext, node):
     if gates is None or any(v and a is None for v, a in zip(given, (w, r, b, peephole, projection), strict=True)):
         return False
 
-    def make():
-        return _layer(node, w, r, b, peephole, *gates, projection=projection)
-
-    return _add_sequence(p, node, p.layer(node.name, make), w, r)
+    make = partial(_layer, node, w, r, b, peephole, *gates, projection=projection)
+    products = [(w.shape[1], w.shape[2] + r.shape[2])] * len(w)
+    if projection is not None:
+        products += [projection.shape[1:]] * len(w)
+    return _add_sequence(p, node, UnpackedLayer(node.name, make, tuple(products)), w, r)
 
 
 def _lower_dynamic(p: LoweringContext, node):
@@ -324,9 +327,9 @@ def _gates(node, w):
     return (first, *(name for name, *_ in rest)), factor, shift
 
 
-def _layer(node, w, r, b, peephole, functions, factor, shift, *, projection=None, once=False):
+def _layer(node, w, r, b, peephole, functions, factor, shift, *, projection=None, once=False, precision="float32"):
     """once: for one call, which does not gain by smaller weights."""
-    options = dict(direction=node.attrs.get("direction", "forward"), clip=node.attrs.get("clip"))
+    options = dict(direction=node.attrs.get("direction", "forward"), clip=node.attrs.get("clip"), precision=precision)
     if (factor, shift) != (1, 0):
         rows, gates = r.shape[1], {"RNN": 1, "GRU": 3}.get(node.op, 4)
         first = np.arange(rows) < (rows if gates == 1 else rows - rows // gates)  # the last block has another function

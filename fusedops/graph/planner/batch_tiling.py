@@ -26,9 +26,9 @@ CACHE_BYTES = 8 * _core.machine()["l2"]
 MOST = 8  # times as many tiles as needed, where the batch has no better divisor; else the step runs at once
 
 
-def choose(steps, n, threads):
-    """Sets in how many tiles each step runs; n is the size of the batch."""
-    tiles, cache, independent = 1, CACHE_BYTES * threads, set()
+def choose(p):
+    """Sets in how many tiles each step runs."""
+    steps, n, tiles, cache, independent = p.steps, p.batch, 1, CACHE_BYTES * p.threads, set()
     for step in reversed(steps) if n > 1 else ():
         total = sum(map(_nbytes, step.tensors()))
         if tiles == 1 and total.__class__ is int and total <= cache:
@@ -91,10 +91,10 @@ def sections(steps):
     return [range(*pair) for pair in pairwise(ends)]
 
 
-def cut(steps):
+def cut(p):
     """Lets each step work on its first tile. A buffer that one section alone uses holds one tile; others advance from
     tile to tile. Notes between which steps each buffer is in use: one that advances, as long as its section runs."""
-    users, inner = _sections_of_buffers(steps), {}
+    steps, users, inner = p.steps, _sections_of_buffers(p.steps), {}
     for section in sections(steps):
         n = steps[section.start].tiles
         for i in section:

@@ -5,8 +5,8 @@ from ... import _core
 _KINDS = {name for name, kind in _core.STEPS.items() if kind.in_place}
 
 
-def run(steps):
-    for i, step in enumerate(steps):
+def run(p):
+    for i, step in enumerate(p.steps):
         if step.kind in _KINDS and _may_write_over(step, i):
             a, b = step.reads[0].buffer.root(), step.writes[0].buffer
             b.shares, a.last = a, b.last

@@ -6,40 +6,44 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from ... import _core
 from ...layers import DepthwiseSeparable, InvertedResidual
 from ..ir.explanation import Fusion, Refusal
 from ..ir.symbolic import concrete
+from ..steps.prepared import UnpackedLayer
 from ..steps.step import Step
 
 SMALLEST = 7  # rows or columns of an image
 
 
 class Block(NamedTuple):
-    """One step for several: the `parts`, of which the last writes what `whole` writes, or `whole`. `sizes` are those of
-    the images before and after it, on which it depends what is faster."""
+    """One step for several: the `parts`, of which the last writes what `whole` writes, or `whole`. What is faster
+    depends on the block's shape and on `sizes`, those of the images before and after it."""
 
     whole: Step
     parts: list[Step]
+    shape: _core.SeparablePlan
     sizes: tuple | None
 
 
-def find(builder):
-    """(steps, blocks): the builder's steps, with that of each block after its parts. Of two blocks that share a
-    convolution the longer one comes first, for it saves more: 64 -> 128 of MobileNetV1 with the layers before it."""
-    steps, blocks = builder.steps, []
+def find(p):
+    """Adds the step of each block after its parts. Of two blocks that share a convolution the longer one comes first,
+    for it saves more: 64 -> 128 of MobileNetV1 with the layers before it."""
+    steps, blocks = p.steps, p.blocks
     marked = [step for step in steps if step.kind == "conv2d" and step.node.attrs.get("block", 0)]
     writers = {id(t.buffer): step for step in steps for t in step.writes if t is not None} if marked else {}
     for step in sorted(marked, key=lambda step: -step.node.attrs["block"]):
         parts = _parts(step, writers)
         if parts is None:
             continue
-        layers = [part.arguments["layer"] for part in parts]
-        layer = builder.layer((step.node.name, "block"), lambda layers=layers: _layer(layers))
+        layer = _layer(step.node, [part.arguments["layer"] for part in parts], p.layers)
         x, y = parts[0].arguments["x"], step.arguments["y"]
         planes = x.strides[1] != 1 or y.strides[1] != 1
-        blocks.append(Block(_joined(layer, parts), parts, None if planes else (x.shape[2:], y.shape[2:])))
-    return _with_wholes(steps, blocks) if blocks else steps, blocks
+        sizes = None if planes else (x.shape[2:], y.shape[2:])
+        blocks.append(Block(_joined(layer, parts), parts, layer.shape, sizes))
+    p.steps = _with_wholes(steps, blocks) if blocks else steps
 
 
 def _with_wholes(steps, blocks):
@@ -55,14 +59,24 @@ def numbered(blocks, steps, env, arena):
     at = {id(step): i for i, step in enumerate(steps)}
     return [
         (
-            whole.arguments["layer"],
+            shape,
             sizes and [env.number(n) for size in sizes for n in size],
             at[id(whole)],
             [at[id(part)] for part in parts],
             [arena[i] for i in (id(part.writes[0].buffer) for part in parts[:-1]) if i in arena],
         )
-        for whole, parts, sizes in blocks
+        for whole, parts, shape, sizes in blocks
     ]
+
+
+def take_known(p):
+    """Takes each block as one step or as several, where the sizes of the one plan are known."""
+    if p.env.given:
+        return
+    numbers = numbered(p.blocks, p.steps, p.env, {})
+    idle, outcomes = take(numbers, np.array(p.env.values, np.int64), len(p.steps))
+    p.report += report(p.blocks, outcomes)
+    p.steps, p.blocks = [step for step, no in zip(p.steps, idle, strict=True) if not no], []
 
 
 def take(numbers, values, steps, nbytes=None):
@@ -81,7 +95,7 @@ _REASONS = {
 def report(blocks, outcomes, values=None):
     """A Fusion or Refusal for each block, but for those that share a part with another that is taken."""
     found: list[Fusion | Refusal] = []
-    for (whole, parts, _), outcome in zip(blocks, outcomes, strict=True):
+    for (whole, parts, *_), outcome in zip(blocks, outcomes, strict=True):
         node = whole.node
         if outcome == _core.TAKEN:
             traffic = sum(2 * 4 * math.prod(concrete(part.writes[0].shape, values)) for part in parts[:-1])
@@ -103,8 +117,15 @@ def _parts(last, writers):
     return parts if len(parts) > 1 else None
 
 
-def _layer(layers):
-    return DepthwiseSeparable(*layers) if len(layers) == 2 else InvertedResidual(*layers, residual=False)
+def _layer(node, parts, layers):
+    """The layer of a block of these layers, all of which are unpacked."""
+
+    def make(precision):
+        packed = [part.packed(layers) for part in parts]
+        return DepthwiseSeparable(*packed) if len(packed) == 2 else InvertedResidual(*packed, residual=False)
+
+    expand, *others = (None, *(part.shape for part in parts))[-3:]
+    return UnpackedLayer((node.name, "block"), make, _core.SeparablePlan()._join(expand, *others))
 
 
 def _joined(block, parts):

@@ -7,14 +7,12 @@ express it. What C has no step for runs as a NumPy step between two programs, on
 """
 
 import functools
-import math
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ... import _core
-from ..._internal.lazy import LazyModule
 from ..inference.evaluate import evaluate
 from ..inference.shape_inference import infer
 from ..ir.graph import Node
@@ -24,13 +22,9 @@ from ..operators.registry import OPERATORS
 from ..operators.schema import Kernel
 from ..steps.lowering import LoweringContext, NoKernel
 from ..steps.step import Step
-from ..steps.tensor import Buffer, TensorView, channels_last, physical_memory, same_order
-from . import batch_tiling, inplace, mbconv
-
-if TYPE_CHECKING:
-    from . import precision
-else:
-    precision = LazyModule(".precision", __package__)
+from ..steps.tensor import Buffer, TensorView, physical_memory
+from . import batch_tiling, mbconv, step_passes
+from .step_passes import PlannedSteps
 
 
 class CallSequence:
@@ -172,8 +166,8 @@ def _open(options):
 
 class SymbolicPlan:
     """The steps of a graph for input shapes, a dict from name to tuple, that SymInts may be in. `values` has the data
-    of the inputs that decide on shapes inside. `threads` affects batch tiling alone, never results. `bfloat16` lets
-    steps multiply in it. `caches` are kept in memory with room for more: (caches, capacity).
+    of the inputs that decide on shapes inside. `threads` affects batch tiling alone, never results. `precision` is
+    what products may have. `caches` are kept in memory with room for more: (caches, capacity).
 
     Attributes
     ----------
@@ -183,7 +177,7 @@ class SymbolicPlan:
     refuses : bool, whether a run may end at a value, such as an index outside its axis, with results half written
     """
 
-    def __init__(self, graph, env, shapes, values, layers, threads, graphs=None, bfloat16=False, caches=((), 0)):
+    def __init__(self, graph, env, shapes, values, layers, threads, graphs=None, precision="float32", caches=((), 0)):
         self.graphs, self.env, self.known = graphs, env, infer(graph, shapes, values, earlier=graph.known)
         _check_arrays(graph, self.known)
         builder = LoweringContext(
@@ -193,12 +187,9 @@ class SymbolicPlan:
             if any(self.known[v].data is None for v in node.outputs if v):
                 _lower(builder, node)
         _write_outputs(builder)
-        builder.steps = _read_later(builder.steps)
-        batch_tiling.choose(builder.steps, batch_of(shapes.values()), threads)
-        self._choose_blocks(builder, bfloat16)
-        _space_pixels(self.steps)
-        batch_tiling.cut(self.steps)
-        inplace.run(self.steps)
+        planned = PlannedSteps(builder.steps, layers, env, batch_of(shapes.values()), threads, precision)
+        step_passes.run(planned)
+        self.steps, self.blocks, self.report = planned.steps, planned.blocks, planned.report
         self.refuses = any(step.kind == "numpy" or _core.STEPS[step.kind].refuses for step in self.steps)
         self._outputs, self._output_sizes = _results(env, [self.known[v] for v in graph.results])
         self._number(builder.buffers)
@@ -206,20 +197,6 @@ class SymbolicPlan:
         self._late = [i for i, c in enumerate(self.constants) if is_symbolic(c)]
         self._conditions = Conditions(env)
         self._layout = None  # (bytes of the buffers, their offsets) of the latest sizes
-
-    def _choose_blocks(self, builder, bfloat16):
-        """Takes blocks as one step, and layers in bfloat16, where that is faster."""
-        self.steps, self.blocks = mbconv.find(builder)
-        self.report = []
-        if bfloat16:
-            self.steps, self.blocks, self.report = precision.layer_by_layer(builder, self.steps, self.blocks)
-        if not self.env.given:  # one plan alone
-            numbers = mbconv.numbered(self.blocks, self.steps, self.env, {})
-            idle, outcomes = mbconv.take(numbers, np.array(self.env.values, np.int64), len(self.steps))
-            self.report += mbconv.report(self.blocks, outcomes)
-            self.steps, self.blocks = [step for step, no in zip(self.steps, idle, strict=True) if not no], []
-        if bfloat16:
-            self.report += precision.run(builder, self.steps)
 
     def _number(self, buffers):
         """Gives numbers to the buffers of the arena, to constants and sizes, and makes the parts that use them."""
@@ -435,45 +412,3 @@ def _write_outputs(builder):
             builder.copy(node, builder.at(v), target)
         except NoKernel:
             builder.numpy(node, [builder.at(v)], [target])
-
-
-def _read_later(steps):
-    """The steps without those whose results nothing reads: a kernel may follow from sizes what its node is given."""
-    read, kept = set(), []
-    for step in reversed(steps):
-        if any(t is not None and (t.buffer.slot or id(t.buffer) in read) for t in step.writes):
-            read.update(id(t.buffer) for t in step.reads)
-            kept.append(step)
-    return kept[::-1]
-
-
-def _is_whole_image(t, shape):
-    """Whether a tensor is a whole image of this shape, its channels last."""
-    return t.shape == shape and t.whole() and same_order(shape, t.strides, channels_last(shape))
-
-
-def _pixel(convolution):
-    """The floats from one pixel to the next that a convolution wants."""
-    return convolution.arguments["layer"]._pixel()
-
-
-def _space_pixels(steps):
-    """Gives the pixels of an image the distance that the convolution that reads it wants, where convolutions alone
-    use its memory."""
-    users = {}
-    wanting = [step for step in steps if step.kind == "conv2d" and _pixel(step) != step.arguments["x"].shape[1]]
-    for step in steps if wanting else ():
-        for t in step.tensors():
-            users.setdefault(id(t.buffer), []).append((step, t))
-    for step in wanting:
-        x, floats = step.arguments["x"], _pixel(step)
-        if not x.buffer.in_arena():
-            continue
-        using = users[id(x.buffer)]
-        if not all(s.kind == "conv2d" and _is_whole_image(t, x.shape) for s, t in using):
-            continue
-        n, _, *pixels = x.shape
-        spaced = x._replace(strides=channels_last((n, floats, *pixels)))
-        x.buffer.nbytes = math.prod((n, floats, *pixels)) * x.dtype.itemsize
-        for s, t in using:
-            s.replace({name: spaced for name, a in s.arguments.items() if a is t})

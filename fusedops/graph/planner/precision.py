@@ -5,13 +5,14 @@ is in bfloat16 where such steps alone use its memory. Recurrent layers and atten
 same rule. What computes little, and all else, is float32."""
 
 import math
+from types import NoneType
 
 import numpy as np
 
 from ... import _core
-from ...layers.layer import Layer
 from ..ir.explanation import Refusal
 from ..ir.symbolic import concrete, guard
+from ..steps.prepared import UnpackedLayer
 from ..steps.step import Step
 
 PRODUCTS = {"conv2d": "qconv2d", "linear": "qlinear"}  # kinds of steps, and those that have types
@@ -26,23 +27,22 @@ MOVED = 2
 _NO_PRODUCT = "the processor has no product of bfloat16 for it"
 
 
-def run(builder, steps):
-    """Lets steps multiply in bfloat16, in place; the report of those that could and do not."""
-    inner = [step for step in steps if step.kind in _INNER and _is_of_floats(step)]
-    return _layers(builder, steps) + [refusal for step in inner for refusal in _inner(builder, step)]
+def choose(p):
+    """Lets steps multiply in bfloat16, in place, and reports those that could and do not."""
+    inner = [step for step in p.steps if step.kind in _INNER and _is_of_floats(step)]
+    p.report += [*_layers(p.steps), *(refusal for step in inner for refusal in _inner(step))]
 
 
 def _is_of_floats(step):
     """Whether a step has weights of floats, or none: int8 and those in blocks stay as they are."""
-    layer = step.arguments.get("layer")
-    return layer is None or isinstance(layer, (Layer, _core.ConvTranspose2dPlan))
+    return isinstance(step.arguments.get("layer"), (UnpackedLayer, NoneType))
 
 
 def _may(step):
     return step.kind in PRODUCTS and not step.inner and _is_of_floats(step)
 
 
-def _layers(builder, steps):
+def _layers(steps):
     """Convolutions and products, and what is kept in bfloat16 between them."""
     users = {}
     for step in steps:
@@ -55,69 +55,64 @@ def _layers(builder, steps):
         able = {key: s for key, s in able.items() if all(s is not left for left, _ in slow)}
         narrow, slow = _found(users, able)
     for step in able.values():
-        _narrow(builder, step, narrow)
+        _narrow(step, narrow)
     for b in narrow:
         for buffer in {id(t.buffer): t.buffer for _, t in users[b]}.values():
             buffer.nbytes //= 2
     return report
 
 
-def layer_by_layer(builder, steps, blocks):
-    """(steps, blocks, report) without the blocks whose layers, one after the other, are clearly faster in bfloat16."""
-    kept, left, report = [], set(), []
-    for block in blocks:
+def split_blocks(p):
+    """Leaves out the blocks whose layers, one after the other, are clearly faster in bfloat16."""
+    kept, left = [], set()
+    for block in p.blocks:
         calls, node = [call_of(part) for part in block.parts], block.whole.node
         if not guard(_pays, _of_block, *calls):
             kept.append(block)
             continue
         ns, narrow = _of_block(*concrete(calls))
         why = f"in bfloat16 its layers are predicted to take {BLOCK_SHARE * narrow / ns:.2f} of the time"
-        report.append(Refusal("blocks", node.name, why, node.op))
+        p.report.append(Refusal("blocks", node.name, why, node.op))
         left.add(id(block.whole))
-        builder.layers.pop((node.name, "block"), None)
-    return [step for step in steps if id(step) not in left], kept, report
+    p.steps, p.blocks = [step for step in p.steps if id(step) not in left], kept
 
 
 def _of_block(*calls):
     """Returns the time that layers must beat for their block to give way, and their predicted time."""
-    times = [of_layer(layer, x, y, where, moved, rounds=True) for layer, x, y, where, moved in calls]
+    times = [of_layer(shape, x, y, where, moved, rounds=True) for shape, x, y, where, moved in calls]
     return BLOCK_SHARE * sum(ns for ns, _ in times), sum(map(min, times))
 
 
-def _inner(builder, step):
+def _inner(step):
     """Lets a step of several products multiply in bfloat16, in place, or says why it does not."""
-    ns_of, narrow = _INNER[step.kind]
-    why = _reason(ns_of, *_case(step))
+    why = _reason(_INNER[step.kind], *_case(step))
     if why:
         return [Refusal("precision", step.node.name, why, step.node.op)]
-    narrow(builder, step)
+    if step.kind == "attention":
+        step.arguments["precision"] = "bfloat16"
+    else:
+        step.arguments["layer"] = step.arguments["layer"]._replace(precision="bfloat16")
     return []
 
 
 def _case(step):
     a = step.arguments
     if step.kind == "recurrent":
-        return a["layer"], a["x"].shape[1]
+        return a["layer"].shape, a["x"].shape[1]
     if step.kind == "conv_transpose":
         return call_of(step)[:4]
     return a["q"].shape, a["k"].shape, a["v"].shape[-1]
 
 
-def _of_recurrent(layer, batch):
-    """Predicts the time of a step of all cells in float32 and in bfloat16, with the rounding of x and h."""
-    each = []
-    for cell in layer.cells:
-        (rows, inputs), (_, outputs) = cell._shapes()
-        k = inputs + outputs
-        each.append(_of_product(batch, rows, k, batch * k))
-        if (w_hr := cell._cell_options().get("w_hr")) is not None:
-            outputs, hidden = w_hr.shape
-            each.append(_of_product(batch, outputs, hidden, batch * hidden))
+def _of_recurrent(products, batch):
+    """Predicts the time of a step of all cells in float32 and in bfloat16, with the rounding of x and h. `products` are
+    the sizes (n, k) of theirs."""
+    each = [_of_product(batch, n, k, batch * k) for n, k in products]
     return tuple(map(sum, zip(*each, strict=True)))
 
 
-def _of_transposed(layer, x, y, where):
-    return layer._nanoseconds((x[0], *x[2:]), y[2:], *where)
+def _of_transposed(shape, x, y, where):
+    return shape._nanoseconds((x[0], *x[2:]), y[2:], *where)
 
 
 def _of_attention(q, k, dv):
@@ -136,25 +131,7 @@ def _of_product(m, n, k, rounded):
     return ns, narrow + _core.bfloat16_nanoseconds(rounded)
 
 
-def _narrow_recurrent(builder, step):
-    layer = step.arguments["layer"]
-    _replace_layer(builder, step, layer, layer._in_bfloat16)
-
-
-def _narrow_transposed(builder, step):
-    layer = step.arguments["layer"]
-    _replace_layer(builder, step, layer, layer.in_bfloat16)
-
-
-def _narrow_attention(builder, step):
-    step.arguments["bfloat16"] = True
-
-
-_INNER = {
-    "recurrent": (_of_recurrent, _narrow_recurrent),
-    "conv_transpose": (_of_transposed, _narrow_transposed),
-    "attention": (_of_attention, _narrow_attention),
-}
+_INNER = {"recurrent": _of_recurrent, "conv_transpose": _of_transposed, "attention": _of_attention}
 
 
 def _found(users, able):
@@ -177,13 +154,14 @@ def _why_not(step, narrow):
 
 
 def call_of(step):
-    """The layer, the shapes of x and y, where a convolution's image begins, and how many elements of its images do not
-    have their channels last: products in bfloat16 move them."""
+    """A convolution's shape, or None of another layer; the shapes of x and y, where the image begins, and how many
+    elements of images do not have their channels last: products in bfloat16 move them."""
     a = step.arguments
     if "top" not in a:
-        return a["layer"], a["x"].shape, a["y"].shape, (), 0
+        return None, a["x"].shape, a["y"].shape, (), 0
+    shape = a["layer"].shape if isinstance(a["layer"], UnpackedLayer) else a["layer"]
     images = [t for t in (a["x"], a["y"], a.get("residual")) if t is not None and t.shape[1] != 1 != t.strides[1]]
-    return a["layer"], a["x"].shape, a["y"].shape, (a["top"], a["left"]), sum(math.prod(t.shape) for t in images)
+    return shape, a["x"].shape, a["y"].shape, (a["top"], a["left"]), sum(math.prod(t.shape) for t in images)
 
 
 def _reason(ns_of, *case):
@@ -199,29 +177,23 @@ def _pays(ns_of, *case):
     return narrow_ns < ns
 
 
-def of_layer(layer, x, y, where, moved, rounds):
+def of_layer(shape, x, y, where, moved, rounds):
     """Predicts the time of a step in float32, and in bfloat16 with the rounding of x, if that is needed, and with the
     elements that are moved."""
-    if isinstance(layer, _core.Conv2dPlan):
-        ns, _, narrow = layer._nanoseconds((x[0], *x[2:]), y[2:], *where)
+    if shape is not None:
+        ns, _, narrow = shape._nanoseconds((x[0], *x[2:]), y[2:], *where)
     else:
         ns, _, narrow = _core.linear_nanoseconds(x[0], y[1], x[1])
     return ns, narrow + _core.bfloat16_nanoseconds((math.prod(x) if rounds else 0) + MOVED * moved)
 
 
-def _narrow(builder, step, narrow):
-    """Returns the step with bfloat16 operands."""
-    layer = step.arguments["layer"]
+def _narrow(step, narrow):
+    """Gives the step bfloat16 operands."""
     arguments = {name: _stored(t, narrow) for name, t in step.arguments.items()}
-    _replace_layer(builder, step, layer, lambda: _layer(layer))
-    arguments["layer"] = step.arguments["layer"]
+    arguments["layer"] = step.arguments["layer"]._replace(precision="bfloat16")
     arguments["types"] = tuple(t and t.dtype for t in (arguments[name] for name in ("x", "residual", "y")))
     made = Step.of(PRODUCTS[step.kind], step.node, arguments)
     step.kind, step.arguments, step.reads, step.writes = made.kind, made.arguments, made.reads, made.writes
-
-
-def _replace_layer(builder, step, layer, make):
-    step.arguments["layer"] = builder.replaced(layer, "bfloat16", make)
 
 
 def _stored(t, narrow):
@@ -229,8 +201,3 @@ def _stored(t, narrow):
     if not hasattr(t, "buffer") or id(t.buffer.root()) not in narrow:
         return t
     return t._replace(dtype=_core.BFLOAT16, offset=t.offset // 2)
-
-
-def _layer(layer):
-    arrays, options = layer._arguments
-    return type(layer)(*arrays, **options | {"precision": "bfloat16"})

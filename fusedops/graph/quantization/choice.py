@@ -24,12 +24,12 @@ class Cost(NamedTuple):
     float_ns: float
 
 
-def cost_of(node, shapes, layer, bfloat16):
-    """The Cost of a layer for the shapes of its input and its result; `layer`: its Conv2d, prepared. bfloat16: floats
-    may be that."""
+def cost_of(node, shapes, layer, precision):
+    """The Cost of a layer for the shapes of its input and its result; `layer`: its Conv2d, prepared. `precision`: what
+    products of floats may have."""
     x = shapes[node.inputs[0]]
     float_ns, ns, narrow_ns = cost.of_layer(node, x, shapes[node.output], layer)
-    if bfloat16:
+    if precision == "bfloat16":
         float_ns = min(float_ns, narrow_ns + _core.bfloat16_nanoseconds(math.prod(x)))
     return Cost(ns, float_ns)
 

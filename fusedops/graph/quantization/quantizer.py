@@ -326,10 +326,10 @@ def _chosen(plain, base, optimized, work, measured, shapes, options):
     prepared = {n: base.layers.get(n.name, base.layers.get((n.name, "planes"))) for n in able}
     timed = [n for n in able if n.op == "Linear" or prepared[n] is not None]
 
-    def costs_of(narrow):
-        return {n: choice.cost_of(n, shapes, prepared[n], narrow) for n in timed}
+    def costs_of(precision):
+        return {n: choice.cost_of(n, shapes, prepared[n], precision) for n in timed}
 
-    costs, float32 = costs_of(plain.options.bfloat16), costs_of(False)
+    costs, float32 = map(costs_of, (plain.options.precision, "float32"))
     kept = _kept(able, measured, options)
 
     def choose(costs):

@@ -289,8 +289,8 @@ class Session:
         """A plan for all sizes that meet the conditions of the environment."""
         by_name, values = self._known_inputs(shapes, values, env)
         caches = (self.caches, *(env.given[-1:] or capacity)) if capacity else ((), 0)
-        bfloat16 = self.options.bfloat16
-        return SymbolicPlan(self.graph, env, by_name, values, self.layers, threads, self.subgraphs, bfloat16, caches)
+        given = self.layers, threads, self.subgraphs, self.options.precision, caches
+        return SymbolicPlan(self.graph, env, by_name, values, *given)
 
     def _known_inputs(self, shapes, values, env):
         """(shapes of inputs by their names, the data of those that decide on shapes inside), open where the environment

@@ -44,7 +44,6 @@ class LoweringContext:
         self._lower, self.grows = lower, bool(caches[0])
         self.steps, self.buffers, self.producers = [], [], graph.producers()
         self.planes = set()  # images between layers that stay in planes
-        self._keys = {}  # {id(layer): (its key, the layer, whose id stays its own so)}
         self.tensors = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
         self.outputs = [self._slot(i, self.known[v]) for i, v in enumerate(graph.results, 1 + len(graph.inputs))]
         for cache in caches[0]:
@@ -230,16 +229,6 @@ class LoweringContext:
         return self.dense(node, r, row_major(r.shape))
 
     def layer(self, key, make):
-        """The prepared layer of a node, whose name is the key, of a block or of constants: made once, shared by the
-        plans of all shapes."""
-        layer = self.layers.layer(key, make)
-        self._keys[id(layer)] = key, layer
-        return layer
-
-    def replaced(self, layer, kind, make):
-        """A layer of another kind in the place of one of this plan, which is let go: a plan that needs it makes it
-        again."""
-        key, _ = self._keys[id(layer)]
-        made = self.layer((key, kind), make)
-        self.layers.pop(key, None)
-        return made
+        """The prepared layer of a node, whose name is the key: made once, shared by the plans of all shapes. One whose
+        products may have several types is an UnpackedLayer."""
+        return self.layers.layer(key, make)

@@ -1,5 +1,8 @@
 """Layers that are prepared once, for the plans of all shapes and for all graphs that have the same constants."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 
@@ -19,6 +22,21 @@ class OfConstants:
         return isinstance(other, OfConstants) and self._what == other._what
 
 
+class UnpackedLayer(NamedTuple):
+    """A layer whose weights are not packed yet. The planner chooses the type of its products first, by the times that
+    `shape` predicts; so each is packed once, and in memory once. `make` takes the precision."""
+
+    key: Any
+    make: Callable[..., Any]
+    shape: Any = None
+    precision: str = "float32"
+
+    def packed(self, layers):
+        """Returns the layer, of which Prepared `layers` have one for each precision."""
+        key = self.key if self.precision == "float32" else (self.key, self.precision)
+        return layers.layer(key, partial(self.make, precision=self.precision))
+
+
 def _address(a):
     return a.__array_interface__["data"][0]
 
@@ -36,7 +54,7 @@ class Prepared(dict):
         """The layer with this key, which is made where there is none."""
         made = self.get(key)
         if made is None:
-            of_constants = isinstance(key, OfConstants)
+            of_constants = isinstance(key[0] if isinstance(key, tuple) else key, OfConstants)
             made = self.shared.get(key) if of_constants else None
             made = self.setdefault(key, make() if made is None else made)  # of two threads that make one the first
             if of_constants:

@@ -256,7 +256,8 @@ class _Reader(GraphBuilder):
         opset = library.opset if outer is None else outer.opset
         super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken, infer_from)
         types = {t.data_type for _, t in graph.tensors if len(t.dims) > 1}
-        self.graph.bfloat16 = types & _FLOATS == {_BFLOAT16}
+        if types & _FLOATS == {_BFLOAT16}:
+            self.graph.precision = "bfloat16"
         if library.defaults:
             self.graph.defaults = [self.value(i) for i in graph.inputs if i.name in constants]
         self.scope = {"": ""} | {name: name for name in (*constants, *(i.name for i in inputs))}

@@ -37,8 +37,8 @@ _DECOMPOSED = {  # others without a reader are faster in PyTorch: one pass there
 
 
 def compile_graph(graph_module, inputs, build, progress=None):
-    """What torch.compile calls in the place of a graph; `build` makes a Model of a Graph, and takes whether
-    its products are of bfloat16; `progress` shows how far this is, or is told."""
+    """What torch.compile calls in the place of a graph; `build` makes a Model of a Graph; `progress` shows how far this
+    is, or is told."""
     reason = _why_not(inputs)
     if reason:
         return _in_torch(graph_module.forward, reason)

@@ -54,7 +54,8 @@ class FxReader(GraphBuilder):
         self.run(exported.graph_module if module is None else module, self.values)
         self._finish(exported)
         weights = {t.dtype for _, t in self.kept.values() if t.ndim > 1 and t.dtype.is_floating_point}
-        self.graph.bfloat16 = weights == {torch.bfloat16}
+        if weights == {torch.bfloat16}:
+            self.graph.precision = "bfloat16"
 
     # ---- inputs, constants and outputs
 

@@ -71,8 +71,8 @@ def _array(x, order):
 def split(graph_module, constants, build, tell=quiet):
     """(a copy of the graph with its parts as calls of networks, those parts, the nodes that PyTorch runs).
 
-    `constants` are the tensors of placeholders that stay as they are, by name; `build` makes a Model of a Graph, and
-    takes whether its products are of bfloat16; `tell` is told what part is done."""
+    `constants` are the tensors of placeholders that stay as they are, by name; `build` makes a Model of a Graph; `tell`
+    is told what part is done."""
     module = copy.deepcopy(graph_module)
     module.graph.eliminate_dead_code()
     _count_by_inputs(module.graph)
@@ -200,7 +200,8 @@ def _built(fused, values, build, tell):
         try:
             reader = PartReader(inner, known)
             given = [holders[t] if isinstance(t, torch.fx.Node) else symbols[t] for t in reader.sources.values()]
-            model = build(reader.graph, _is_of_bfloat16(nodes))
+            reader.graph.precision = _precision(nodes)
+            model = build(reader.graph)
         except ValueError as e:
             refused += [EagerNode(n.name, name_of(n), str(e)) for n in nodes]
             continue
@@ -213,10 +214,10 @@ def _built(fused, values, build, tell):
     return parts, refused
 
 
-def _is_of_bfloat16(nodes):
-    """Whether PyTorch rounds the operands of all products to bfloat16."""
+def _precision(nodes):
+    """bfloat16 where PyTorch rounds the operands of all products to it."""
     made = [torch.utils._pytree.tree_leaves(n.meta["val"])[0] for n in nodes if name_of(n) in _PRODUCTS]
-    return bool(made) and all(y.dtype == torch.bfloat16 for y in made)
+    return "bfloat16" if {y.dtype for y in made} == {torch.bfloat16} else "float32"
 
 
 def _eager(reasons, small):
