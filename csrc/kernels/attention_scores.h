@@ -1,10 +1,11 @@
-/* Scores of a block of keys before they become weights: bounded, masked, and the largest of a row. Of weights in float32
- * (attention.h) and in bfloat16 (quantized/attention_narrow.h).
+/* Scores of a block of keys before they become weights: bounded, masked, and the largest of a row; for weights in
+ * float32 (attention.h) and in bfloat16 (quantized/attention_narrow.h).
  *
  * Where all scores are -infinity the maximum counts as -FLT_MAX: their weights are 0 then, and not NaN. A NaN reaches
  * its row by way of the weights and the sum. */
 
 enum { SCORE_VECTORS = 4 };
+
 typedef enum { SCORES_ALONE, SCORES_ADDED, SCORES_TAKEN } scores_mask;
 
 /* The mask's row for row r of the block: as it is, or the elements of one that is not contiguous; for TAKEN 1 or 0. */
@@ -48,7 +49,8 @@ INLINE vf attention_top(const scores_mask kind, float *s, const float *mask, ptr
         v_store(s + p, x);
     }
     UNROLL_FOR (int v = 1; v < SCORE_VECTORS; v++) top[0] = v_max(top[0], top[v]);
-    return v_max(v_largest_lane(top[0]), v_set1(-FLT_MAX));
+    UNROLL_FOR (int half = VL / 2; half; half /= 2) top[0] = v_max(top[0], v_concat(top[0], top[0], half));
+    return v_max(top[0], v_set1(-FLT_MAX));
 }
 
 /* Scores of n keys, bounded. */
