@@ -29,26 +29,32 @@ INLINE void narrow_weights(const float *s, vf from, uint16_t *to, vf *total) {
     v_dot_bf16(*total, weights, ones);
 }
 
-/* Weights from the scores of a row; 0 from the keys that it sees on to `end`, pairs of vectors. */
-INLINE void narrow_row(const scores_mask kind, const attention_seen *row, uint16_t *to, ptrdiff_t end, float *most,
-                       float *sum) {
-    const ptrdiff_t n = (row->n + 2 * VL - 1) / (2 * VL) * (2 * VL);
-    const vf from = attention_top(kind, row->s, row->mask, row->n);
+/* Weights from n scores, pairs of vectors, whose largest is `most`; 0 from there on to `end`. Returns their sum. */
+INLINE float narrow_row(const float *s, float most, uint16_t *to, ptrdiff_t n, ptrdiff_t end) {
+    const vf from = v_set1(most);
     vf total[2] = {v_zero(), v_zero()};
-    if (n - row->n >= VL) v_store(row->s + n - VL, v_set1(-INFINITY));
     ptrdiff_t p = 0;
     for (; p + 4 * VL <= n; p += 4 * VL)
-        UNROLL_FOR (int v = 0; v < 2; v++)
-            narrow_weights(row->s + p + 2 * v * VL, from, to + p + 2 * v * VL, total + v);
-    if (p < n) narrow_weights(row->s + p, from, to + p, total);
+        UNROLL_FOR (int v = 0; v < 2; v++) narrow_weights(s + p + 2 * v * VL, from, to + p + 2 * v * VL, total + v);
+    if (p < n) narrow_weights(s + p, from, to + p, total);
     for (p = n; p < end; p += 2 * VL) v_istore(to + p, v_iset1(0));
-    *most = v_first(from), *sum = v_first(v_sum_lanes(v_add(total[0], total[1])));
+    return v_first(v_sum_lanes(v_add(total[0], total[1])));
 }
 
+/* Largest scores of some rows come first: one that waits for its own would leave the processor idle. */
 INLINE void narrow_rows(const scores_mask kind, const fo_attention_block *b) {
-    for (ptrdiff_t r = 0; r < b->rows; r++) {
-        const attention_seen row = attention_begin(kind, b, r);
-        narrow_row(kind, &row, b->narrow + r * b->ldn, b->ldn, b->to.most + r, b->to.sum + r);
+    ptrdiff_t n[SCORE_VECTORS];
+    for (ptrdiff_t first = 0, end; first < b->rows; first = end) {
+        end = first + SCORE_VECTORS < b->rows ? first + SCORE_VECTORS : b->rows;
+        for (ptrdiff_t r = first; r < end; r++) {
+            const attention_seen row = attention_begin(kind, b, r);
+            n[r - first] = (row.n + 2 * VL - 1) / (2 * VL) * (2 * VL);
+            b->to.most[r] = v_first(attention_top(kind, row.s, row.mask, row.n));
+            if (n[r - first] - row.n >= VL) v_store(row.s + n[r - first] - VL, v_set1(-INFINITY));
+        }
+        for (ptrdiff_t r = first; r < end; r++)
+            b->to.sum[r] =
+                narrow_row(b->scores + r * b->lds, b->to.most[r], b->narrow + r * b->ldn, n[r - first], b->ldn);
     }
 }
 
