@@ -10,91 +10,43 @@
  *   attention_values    y = weights v                elements of values are lanes
  *
  * Each block has a maximum of its own, so that its results do not depend on who computes the others; they are merged in
- * order. Where all scores are -infinity the maximum counts as -FLT_MAX: their weights are 0 then, and not NaN. A NaN
- * reaches its row by way of the weights and the sum.
+ * order.
  */
-
-typedef enum { SCORES_ALONE, SCORES_ADDED, SCORES_TAKEN } scores_mask;
+#include "attention_scores.h"
 
 /* e^-fall, 0 from 87.7 on. Beyond 20, where it is small against a weight of 1, it is off by 2e-7 of itself. */
 INLINE vf attention_power(vf fall) { return v_exp_minus(v_min(v_set1(88), fall), false); }
 
-/* The mask's row for row r of the block: as it is, or the elements of one that is not contiguous; for TAKEN 1 or 0. */
-static const float *attention_mask(const fo_attention_block *b, ptrdiff_t r) {
-    const ptrdiff_t at = (b->first + r) % b->group * b->mh + (b->first + r) / b->group * b->mt;
-    if (b->added && b->ms == 1) return b->added + at;
-    if (b->added)
-        for (ptrdiff_t p = 0; p < b->n; p++) b->mask[p] = b->added[at + p * b->ms];
-    else if (b->ms == 1)
-        for (ptrdiff_t p = 0; p < b->n; p++) b->mask[p] = b->taken[at + p] ? 1 : 0;
-    else
-        for (ptrdiff_t p = 0; p < b->n; p++) b->mask[p] = b->taken[at + p * b->ms] ? 1 : 0;
-    return b->mask;
-}
-
-/* A vector of scores, of which `left` are there, unless all are; the others are -infinity. */
-INLINE vf attention_scores(const scores_mask kind, const bool all, const float *s, const float *mask, ptrdiff_t left) {
-    const vf none = v_set1(-INFINITY);
-    const vf m = kind == SCORES_ALONE ? v_zero() : all ? v_load(mask) : v_load_tail(mask, left);
-    vf x = v_load(s);
-    if (kind == SCORES_ADDED) x = v_add(x, m);
-    if (kind == SCORES_TAKEN) x = v_select(v_lt(v_zero(), m), x, none);
-    return all ? x : v_select(v_range(0, left), x, none);
-}
-
-/* Weights from the scores of a row for n keys; 0 from there on to `end`. */
-INLINE void attention_row(const scores_mask kind, float *s, const float *mask, ptrdiff_t n, ptrdiff_t end, float *most,
-                          float *sum) {
-    enum { STEP = SOFTMAX_VECTORS * VL };
-    vf top[SOFTMAX_VECTORS], total[SOFTMAX_VECTORS];
-    UNROLL_FOR (int v = 0; v < SOFTMAX_VECTORS; v++) top[v] = v_set1(-INFINITY), total[v] = v_zero();
+/* Weights from the scores of a row; 0 from the keys that it sees on to `end`. */
+INLINE void attention_row(const scores_mask kind, const attention_seen *row, ptrdiff_t end, float *most, float *sum) {
+    enum { STEP = SCORE_VECTORS * VL };
+    const ptrdiff_t n = row->n;
+    float *s = row->s;
+    const vf from = attention_top(kind, s, row->mask, n);
+    vf total[SCORE_VECTORS];
+    UNROLL_FOR (int v = 0; v < SCORE_VECTORS; v++) total[v] = v_zero();
     ptrdiff_t p = 0;
     for (; p + STEP <= n; p += STEP)
-        UNROLL_FOR (int v = 0; v < SOFTMAX_VECTORS; v++) {
-            const vf x = attention_scores(kind, true, s + p + v * VL, mask + p + v * VL, VL);
-            top[v] = v_max(x, top[v]);
-            if (kind != SCORES_ALONE) v_store(s + p + v * VL, x);
-        }
-    for (ptrdiff_t q = p; q < n; q += VL) {
-        const vf x = attention_scores(kind, false, s + q, mask + q, n - q);
-        top[0] = v_max(x, top[0]);
-        v_store(s + q, x);
-    }
-    UNROLL_FOR (int v = 1; v < SOFTMAX_VECTORS; v++) top[0] = v_max(top[0], top[v]);
-    const vf from = v_max(v_largest_lane(top[0]), v_set1(-FLT_MAX));
-    for (p = 0; p + STEP <= n; p += STEP)
-        UNROLL_FOR (int v = 0; v < SOFTMAX_VECTORS; v++) {
+        UNROLL_FOR (int v = 0; v < SCORE_VECTORS; v++) {
             const vf power = attention_power(v_sub(from, v_load(s + p + v * VL)));
             total[v] = v_add(total[v], power);
             v_store(s + p + v * VL, power);
         }
-    UNROLL_FOR (int v = 0; v < SOFTMAX_VECTORS; v++)
+    UNROLL_FOR (int v = 0; v < SCORE_VECTORS; v++)
         if (p + v * VL < n) { /* in the order of whole steps */
             const vf power = attention_power(v_sub(from, v_load(s + p + v * VL)));
             total[v] = v_add(total[v], power);
             v_store(s + p + v * VL, power);
         }
     for (p = (n + VL - 1) / VL * VL; p < end; p += VL) v_store(s + p, v_zero());
-    UNROLL_FOR (int v = 1; v < SOFTMAX_VECTORS; v++) total[0] = v_add(total[0], total[v]);
+    UNROLL_FOR (int v = 1; v < SCORE_VECTORS; v++) total[0] = v_add(total[0], total[v]);
     *most = v_first(from), *sum = v_first(v_sum_lanes(total[0]));
-}
-
-/* Scores of n keys, bounded. */
-INLINE void attention_cap(float *s, ptrdiff_t n, float softcap) {
-    const vf cap = v_set1(softcap), over = v_set1(1 / softcap);
-    for (ptrdiff_t p = 0; p < n; p += VL) v_store(s + p, v_mul(cap, v_tanh(v_mul(v_load(s + p), over))));
 }
 
 INLINE void attention_rows(const scores_mask kind, const fo_attention_block *b) {
     for (ptrdiff_t r = 0; r < b->rows; r++) {
-        const ptrdiff_t seen = b->causal ? (b->first + r) / b->group + b->diagonal + 1 : b->n;
-        const ptrdiff_t n = seen < 0 ? 0 : seen < b->n ? seen : b->n;
-        const float *mask = kind == SCORES_ALONE ? NULL : attention_mask(b, r);
-        float *s = b->scores + r * b->lds;
-        if (b->softcap > 0) attention_cap(s, n, b->softcap);
-        if (b->window)
-            for (ptrdiff_t p = 0; p < n && p < seen - b->window; p++) s[p] = -INFINITY;
-        attention_row(kind, s, mask, n, b->n, b->to.most + r, b->to.sum + r);
+        const attention_seen row = attention_begin(kind, b, r);
+        attention_row(kind, &row, b->n, b->to.most + r, b->to.sum + r);
     }
 }
 

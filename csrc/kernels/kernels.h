@@ -32,6 +32,7 @@ enum { GROUP = MANY_REGS ? 8 : 2, GROUP_OF_3 = MANY_REGS ? 6 : 3 }; /* vectors o
 #define FO_KERNEL_MAPS(name) FO_MAP
 #define FO_KERNEL_DOTS(name) FO_NAME(fo_##name)
 #define FO_KERNEL_NARROW(name) FO_NAME(fo_##name)
+#define FO_KERNEL_BF16(name) FO_NAME(fo_##name)
 #define FO_KERNEL(name, arguments, where) void FO_KERNEL_##where(name) arguments;
 FO_EACH_KERNEL(FO_KERNEL)
 #undef FO_KERNEL

@@ -16,3 +16,4 @@
 #include "quantized/qdepthwise.h"
 #include "quantized/qdepthwise_planes.h"
 #include "quantized/transpose.h"
+#include "quantized/attention_narrow.h"

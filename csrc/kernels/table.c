@@ -45,10 +45,13 @@ static const fo_product_kernel products[] = {INT8_BY_VECTORS, FLOATS, {.run = NU
      FO_EACH_KERNEL(FO_ENTRY)}
 
 #define FO_ENTRY_NARROW(f) FO_NAME(fo_narrow)
+#define FO_ENTRY_BF16(f) NULL
 const fo_kernels FO_NAME(fo_kernels) = TABLE(FO_ISA, products);
 #undef FO_ENTRY_NARROW
+#undef FO_ENTRY_BF16
 
 #define FO_ENTRY_NARROW(f) FO_NAME(fo_narrow_bf16)
+#define FO_ENTRY_BF16(f) f
 #if DOTS_BF16
 static const fo_product_kernel with_bf16[] = {
     INT8_BY_VECTORS,

@@ -168,6 +168,8 @@ typedef struct {
     const float *added;
     const uint8_t *taken;
     ptrdiff_t mh, mt, ms;
+    uint16_t *narrow; /* where attention_narrow writes weights: rows of ldn, pairs of vectors */
+    ptrdiff_t ldn;
     fo_attended to; /* most and sum are written */
 } fo_attention_block;
 
@@ -180,8 +182,8 @@ typedef struct {
 
 /* Every kernel: its name, of which the set has the function fo_NAME, what that takes, and where it is. EVERYWHERE: each
  * set. MAPS: maybe another set's. DOTS: compiled once more with the processor's dot products, where they are faster.
- * NARROW: by the processor's instruction where there is one. The struct, the declarations (kernels.h) and the tables
- * (table.c) are made of this list. */
+ * NARROW: by the processor's instruction where there is one. BF16: of sets and processors with products of bfloat16
+ * alone. The struct, the declarations (kernels.h) and the tables (table.c) are made of this list. */
 /* clang-format off */
 #define FO_EACH_KERNEL(X) \
     X(gemm, (const fo_gemm_args *), EVERYWHERE) \
@@ -214,6 +216,14 @@ typedef struct {
     X(softmax, (const fo_fibres *, bool log), EVERYWHERE) \
     X(norm, (const fo_fibres *, const fo_norm_args *), EVERYWHERE) \
     X(attention_weights, (const fo_attention_block *), EVERYWHERE) \
+    /* The same to bfloat16; the sum is that of rounded weights */ \
+    X(attention_narrow, (const fo_attention_block *), BF16) \
+    /* y[i] = scale * x[i*step] as bfloat16 for i < n, and a zero after an odd number of them */ \
+    X(narrow_scaled, (ptrdiff_t n, const float *x, ptrdiff_t step, float scale, uint16_t *y), BF16) \
+    /* B[k,n], element (p, j) at b[p*bk + j*bn], as a panel of bfloat16: `groups` of two steps, whole vectors of \
+     * columns, with zeros for what is not there */ \
+    X(pack_narrow, (ptrdiff_t k, ptrdiff_t n, const float *b, ptrdiff_t bk, ptrdiff_t bn, ptrdiff_t groups, \
+                    ptrdiff_t columns, uint16_t *panel), BF16) \
     /* `to` for `rows` queries and n values each, with what another block of keys gives */ \
     X(attention_merge, (ptrdiff_t rows, ptrdiff_t n, const fo_attended *to, const fo_attended *from), EVERYWHERE) \
     /* y[i*ldy + j*sy] = values / sum for a query */ \

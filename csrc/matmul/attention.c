@@ -40,10 +40,10 @@ static ptrdiff_t share_scratch(const attention_job *j, float *from, attention_sc
     x->scores = take(&at, j->height * j->lds);
     x->mask = take(&at, j->keys);
     x->q = take(&at, j->chunk * a->d + nr); /* a tile reads whole vectors */
-    if (j->rounded) {
-        x->row = take(&at, max_(a->d, a->dv));
+    if (fo_attention_is_narrow(j))
         x->rows = take(&at, fo_attention_rows_room(j));
-    }
+    else if (j->rounded)
+        x->row = take(&at, a->d);
     x->wide_k = x->wide_v = NULL;
     if (a->kv_type != FO_F32) x->wide_k = take(&at, j->keys * a->d), x->wide_v = take(&at, j->keys * a->dv);
     x->all = take_attended(j, &at, div_up(j->chunk, j->height));
@@ -87,6 +87,10 @@ static void load_queries(const attention_job *j, const attention_place *p, ptrdi
     float *to = x->q;
     for (ptrdiff_t r = first; r < first + rows; r++, to += a->d) {
         const float *from = p->q + r % j->group * a->qh + r / j->group * a->qt;
+        if (fo_attention_is_narrow(j)) {
+            j->kn->narrow_scaled(a->d, from, a->qd, a->scale, (uint16_t *)to);
+            continue;
+        }
         float *q = j->rounded ? x->row : to;
         if (a->qd == 1)
             for (ptrdiff_t i = 0; i < a->d; i++) q[i] = a->scale * from[i];
@@ -206,27 +210,32 @@ static void attend(const attention_job *j, const attention_place *p, const atten
     const fo_attention_args *a = j->a;
     const ptrdiff_t seen = keys_seen(j, p->diagonal, first + rows - 1);
     const ptrdiff_t n = min_(keys->packed, seen - keys->at), skipped = keys->at * a->ms;
-    const fo_attention_block b = {.rows = rows,
-                                  .n = n,
-                                  .first = first,
-                                  .group = j->group,
-                                  .causal = a->causal,
-                                  .diagonal = p->diagonal - keys->at,
-                                  .window = a->window,
-                                  .softcap = a->softcap,
-                                  .scores = x->scores,
-                                  .lds = j->lds,
-                                  .mask = x->mask,
-                                  .mh = a->mh,
-                                  .mt = a->mt,
-                                  .ms = a->ms,
-                                  .to = *to,
-                                  .added = p->added ? p->added + skipped : NULL,
-                                  .taken = p->taken ? p->taken + skipped : NULL};
-    const bool narrow = fo_attention_is_narrow(j);
-    narrow ? fo_attention_narrow_scores(j, x, q, rows, n, keys) : multiply_scores(j, p, x, &b, q, keys->at);
+    fo_attention_block b = {.rows = rows,
+                            .n = n,
+                            .first = first,
+                            .group = j->group,
+                            .causal = a->causal,
+                            .diagonal = p->diagonal - keys->at,
+                            .window = a->window,
+                            .softcap = a->softcap,
+                            .scores = x->scores,
+                            .lds = j->lds,
+                            .mask = x->mask,
+                            .mh = a->mh,
+                            .mt = a->mt,
+                            .ms = a->ms,
+                            .to = *to,
+                            .added = p->added ? p->added + skipped : NULL,
+                            .taken = p->taken ? p->taken + skipped : NULL};
+    if (fo_attention_is_narrow(j)) {
+        fo_attention_narrow_scores(j, x, q, rows, n, keys);
+        fo_attention_narrow_weights(j, x, &b);
+        fo_attention_narrow_values(j, x, &b, keys);
+        return;
+    }
+    multiply_scores(j, p, x, &b, q, keys->at);
     j->kn->attention_weights(&b);
-    narrow ? fo_attention_narrow_values(j, x, rows, n, keys, to) : multiply_values(j, p, x, &b, keys);
+    multiply_values(j, p, x, &b, keys);
 }
 
 /* What step i of a task's rows has. */

@@ -51,7 +51,8 @@ void fo_attention_pack_narrow(const attention_job *j, const float_rows *k, const
                               const attention_scratch *x);
 void fo_attention_narrow_scores(const attention_job *j, const attention_scratch *x, const float *q, ptrdiff_t rows,
                                 ptrdiff_t n, const key_block *keys);
-void fo_attention_narrow_values(const attention_job *j, const attention_scratch *x, ptrdiff_t rows, ptrdiff_t n,
-                                const key_block *keys, const fo_attended *to);
+void fo_attention_narrow_weights(const attention_job *j, const attention_scratch *x, fo_attention_block *b);
+void fo_attention_narrow_values(const attention_job *j, const attention_scratch *x, const fo_attention_block *b,
+                                const key_block *keys);
 
 #endif

@@ -88,6 +88,16 @@ INLINE void v_store_bf16_(uint16_t *p, vf v) {
     _mm256_storeu_si256((__m256i *)p, narrow);
 }
 #define v_store_bf16(p, v) v_store_bf16_(p, v)
+INLINE vi v_narrow(vf a, vf b) {
+    vi narrow;
+    __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(narrow) : "v"(a), "v"(b));
+    return narrow;
+}
+INLINE vi v_narrow_pairs(vf a, vf b) {
+    const vi order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5,
+                                      20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_permutexvar_epi16(order, v_narrow(a, b));
+}
 #else
 /* Even bytes as 16-bit integers, then odd ones: two products of a lane in the one, two in the other. */
 enum { PHASES = 2, DOT_SIGNED = 0 };

@@ -40,6 +40,8 @@
  *   v_dot_bf16(sum, a, w)              sum, VL floats, += the products of two bfloat16 a lane; not on all sets, nor on
  *                                      all processors of a set: fo_kernels.gemm_bf16
  *   v_store_bf16(p, v)                 VL floats as bfloat16, rounded to nearest, halves to even; where v_dot_bf16 is
+ *   v_narrow(a, b)                     the floats of a, then of b, as v_store_bf16 rounds them; where v_dot_bf16 is
+ *   v_narrow_pairs(a, b)               the same, lane l: a's in the lower 16 bits, b's in the upper ones
  *   v_mmla_bf16(sum, a, w)             lane 2*i+j of sum += the products of row i of a and row j of w, of two rows of
  *                                      four bfloat16, as v_dot_bf16 twice; not on all sets, which have, of vectors of
  *                                      four lanes:
@@ -62,6 +64,8 @@
 #define DOTS_BF16 0
 #define v_dot_bf16(sum, a, w) ((void)(sum), (void)(a), (void)(w))
 #define v_store_bf16(p, v) ((void)(p), (void)(v))
+#define v_narrow(a, b) ((void)(a), (void)(b), v_iset1(0))
+#define v_narrow_pairs(a, b) v_narrow(a, b)
 #endif
 
 #ifndef Q_PARTS /* sets whose vectors are too short for parts */

@@ -97,6 +97,15 @@ INLINE void v_store_bf16_(uint16_t *p, vf v) {
     vst1_u16(p, narrow);
 }
 #define v_store_bf16(p, v) v_store_bf16_(p, v)
+INLINE vi v_narrow(vf a, vf b) {
+    vi narrow;
+    __asm__("bfcvtn %0.4h, %1.4s\n\tbfcvtn2 %0.8h, %2.4s" : "=&w"(narrow) : "w"(a), "w"(b));
+    return narrow;
+}
+INLINE vi v_narrow_pairs(vf a, vf b) {
+    const uint16x8_t narrow = vreinterpretq_u16_s32(v_narrow(a, b));
+    return vreinterpretq_s32_u16(vzip1q_u16(narrow, vextq_u16(narrow, narrow, 4)));
+}
 INLINE vi v_load_two(const void *p, const void *q) {
     return vcombine_s32(vreinterpret_s32_u8(vld1_u8((const uint8_t *)p)),
                         vreinterpret_s32_u8(vld1_u8((const uint8_t *)q)));

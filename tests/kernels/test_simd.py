@@ -571,6 +571,11 @@ def test_bfloat16(name):
     rows = 8, run.lanes
     y = bits(run, "v_store_bf16", np.resize(values, rows), wrote=run.lanes // 2, dtype=np.uint16)
     np.testing.assert_array_equal((y.astype(np.uint32) << 16).view(np.float32), np.resize(expected, rows))
+    two = np.hstack([np.resize(values, rows), np.resize(values[::-1], rows)])
+    expected = np.resize(expected, rows), np.resize(expected[::-1], rows)
+    for op, both in ("v_narrow", np.hstack(expected)), ("v_narrow_pairs", np.stack(expected, 2).reshape(8, -1)):
+        y = bits(run, op, two, dtype=np.uint16)
+        np.testing.assert_array_equal((y.astype(np.uint32) << 16).view(np.float32), both)
 
 
 def test_blocks_of_bfloat16():

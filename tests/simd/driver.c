@@ -303,6 +303,8 @@ static void op_v_store_bf16(const record *r, float *y) {
     v_store_bf16(to, A);
     memcpy(y, to, 2 * VL);
 }
+static void op_v_narrow(const record *r, float *y) { v_istore(y, v_narrow(A, B)); }
+static void op_v_narrow_pairs(const record *r, float *y) { v_istore(y, v_narrow_pairs(A, B)); }
 
 /* By blocks of two rows and two columns, where a set has them. */
 #ifdef v_mmla_bf16
@@ -339,7 +341,7 @@ typedef void op_fn(const record *, float *);
     X(v_load_bytes_tail) X(v_zip_shorts) \
     X(v_load_quads_tail) X(v_store_quads_tail) X(v_load_parts) X(v_store_parts) X(v_pack_shorts) X(v_pack) \
     X(v_pack_inlane) X(v_pack_lanes) X(v_pack_pairs) X(v_quads) X(v_dot) \
-    X(v_dot_lane) X(v_dot_bf16) X(v_store_bf16)
+    X(v_dot_lane) X(v_dot_bf16) X(v_store_bf16) X(v_narrow) X(v_narrow_pairs)
 static const struct {
     const char *name;
     op_fn *run;

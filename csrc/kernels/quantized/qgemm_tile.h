@@ -15,6 +15,7 @@ typedef struct qstack {
     ptrdiff_t i, j, count;
     const int8_t *b;
     int nv, wanted; /* vectors of columns, columns that are stored */
+    bool direct;    /* sums are results */
     /* the epilogue of mr rows of sums, from row i on */
     void (*end)(const struct qstack *, const int32_t *sums, int mr, ptrdiff_t i);
 } qstack;
@@ -296,9 +297,12 @@ INLINE void qtiles(const fo_dtype type, const qstack *t, const int mr, const int
         const int8_t *b = t->b;
         for (ptrdiff_t s = 0; s < g->segments; s++)
             b = qsteps(type, mr, nv, acc, g->a_groups + i * g->lda + s * g->segment, g->lda, b, g->k);
+        const bool direct = type == FO_BF16 && t->direct;
+        int32_t *to = direct ? (int32_t *)g->c + i * g->ldc + t->j : sums;
+        const ptrdiff_t ld = direct ? g->ldc : nv * VL;
         UNROLL_FOR (int r = 0; r < mr; r++)
-            UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + (r * nv + v) * VL, acc[r][v]);
-        t->end(t, sums, mr, i);
+            UNROLL_FOR (int v = 0; v < nv; v++) v_istore(to + r * ld + v * VL, acc[r][v]);
+        if (!direct) t->end(t, sums, mr, i);
     }
 }
 
@@ -334,6 +338,7 @@ static void line_by_table(const fo_dtype type, const fo_gemm_args *g, qtable *ta
         qstack t = {.g = g, .j = j, .b = g->b_groups + 4 * j * g->k * g->segments, .nv = (int)nv};
         t.wanted = (int)(g->n - j < columns ? g->n - j : columns);
         t.end = qend_of(type, g, t.nv, t.wanted);
+        t.direct = type == FO_BF16 && !g->ep.bias && t.wanted == columns;
         for (ptrdiff_t done = 0; done < tiles; done += t.count) {
             const ptrdiff_t rows = done < taller ? mr + 1 : mr;
             t.count = done < taller ? taller : tiles - taller;
