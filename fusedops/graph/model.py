@@ -585,15 +585,16 @@ class Model:
         layers, for tables and for decoders' caches, and half the size of a saved file.
 
         Weights, which are constants of two and more axes, are rounded to nearest, ties to even. Inputs and outputs keep
-        their types, except float16 caches.
+        their types, except caches: keys and values that come back as inputs are in 16 bits, too, where the network only
+        adds rows to them, also in a decoder of two branches. NumPy has no bfloat16: a network's own calls take and give
+        the bits of such caches, as a number of 16 bits in a field of that name, or arrays of ``ml_dtypes``.
 
         Parameters
         ----------
         dtype : "float16" or "bfloat16"
             float16: all is computed in float32; products of few rows, whose time is that of reading weights, are up to
-            twice as fast. Keys and values that come back as inputs are float16, too, where the network only adds rows
-            to them. Weights beyond 65504 stay float32. bfloat16: products multiply in bfloat16 where that is predicted
-            to be faster, as ``precision="bfloat16"`` lets them.
+            twice as fast. Weights beyond 65504 stay float32. bfloat16: products multiply in bfloat16 where that is
+            predicted to be faster, as ``precision="bfloat16"`` lets them.
 
         Returns
         -------
@@ -627,7 +628,8 @@ class Model:
         """
         kind = storage.kind_of(dtype)
         options = self._options._replace(precision="bfloat16") if kind == "bfloat16" else self._options
-        return Model(storage.stored_as(self._graph, kind), self._report, None, options)
+        caches = merged_decoder.caches_of_calls(self._session)
+        return Model(storage.stored_as(self._graph, kind, caches), self._report, None, options)
 
     def save(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Writes the network, fused as it is, to a file that :func:`fusedops.load` reads with NumPy alone.
