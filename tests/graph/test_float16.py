@@ -221,3 +221,16 @@ def test_a_loop_and_a_branch_read_float32(rng):
     net, x = fo.load_onnx(parse_model(text)), float16(rng, 3, 4)
     np.testing.assert_allclose(net(x, np.array(True)).astype(float), np.exp(x.astype(float)), rtol=2e-3)
     np.testing.assert_array_equal(net(x, np.array(False)), -x)
+
+
+def test_a_convolution_reads_what_is_widened_and_clips(rng):
+    """Bounds of float16 make an activation, and no step moves the channels of the image."""
+    text = """(float16[n, 3, 9, 8] x) => (float16[n, 16, 9, 8] y) <float16 lo = {0}, float16 hi = {17920}>
+        { c = Conv<pads=[1, 1, 1, 1]>(x, w)  y = Clip(c, lo, hi) }"""
+    proto = parse_model(HEAD + text)
+    proto.graph.initializer.append(numpy_helper.from_array(float16(rng, 16, 3, 3, 3), "w"))
+    net, x = fo.load_onnx(proto), float16(rng, 2, 3, 9, 8)
+    assert [kind for kind, *_ in kinds(net, x)] == ["map", "conv2d", "map"]
+    wide = fo.load_onnx(retyped(proto, TensorProto.FLOAT))
+    np.testing.assert_array_equal(net(x), wide(x.astype(np.float32)).astype(np.float16))
+    assert net(x).max() == 6

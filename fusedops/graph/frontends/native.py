@@ -19,7 +19,7 @@ from ..ir.draws import checked_seed
 from ..ir.dtypes import BFLOAT16
 from ..ir.errors import DamagedFile
 from ..ir.explanation import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
-from ..ir.float16 import exact_float16
+from ..ir.float16_weights import exact_float16
 from ..ir.graph import Graph, Metadata, Node, Value
 from ..ir.options import BuildOptions
 from ..operators.registry import OPERATORS

@@ -201,7 +201,7 @@ def _read_clip(r: GraphBuilder, node):
         return r.add(Node("Identity", node.name, node.inputs[:1], node.outputs))
     else:
         bounds = [r.known(node, i) for i in (1, 2)]
-        floats = all(b is None or b.dtype == np.float32 and b.size == 1 for b in bounds)
+        floats = all(b is None or b.dtype in (np.float32, np.float16) and b.size == 1 for b in bounds)
         if not floats or any(b is None and node.input(i) for i, b in enumerate(bounds, 1)):
             return r.add(node)
         lo, hi = (b if b is None else b.item() for b in bounds)

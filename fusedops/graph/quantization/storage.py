@@ -8,8 +8,8 @@ import numpy as np
 
 from ..._internal import bfloat16
 from ..ir.dtypes import BFLOAT16, NARROW
-from ..ir.float16 import exact_float16
 from ..ir.float16_moves import keep_moved, tables
+from ..ir.float16_weights import Widened, exact_float16, narrow, widen
 from ..ir.subgraph import graphs_of
 
 TYPES = tuple(NARROW.values())
@@ -35,27 +35,31 @@ def stored_as(graph, kind, caches):
     and no defaults of inputs."""
     graph = graph.copy()
     graph.defaults = []
-    _round_weights(graph, bfloat16.rounded if kind == "bfloat16" else _rounded_to_float16)
+    widen(graph)
+    _round_weights(graph, bfloat16.rounded if kind == "bfloat16" else _rounded_to_float16, {})
     dtype = next(t for t, name in NARROW.items() if name == kind)
     for pair in caches.items():
         for values, i in zip((graph.inputs, graph.outputs), pair, strict=True):
             if values[i].dtype == np.float32:
                 values[i] = type(values[i])(values[i].name, values[i].shape, dtype)
     exact = partial(bfloat16.cast, dtype=dtype) if dtype == BFLOAT16 else exact_float16
-    narrow = {v: exact(a) for v, a in tables(graph, np.float32).items() if a.ndim > 1 and a.size >= TABLE}
-    graph.constants |= {v: a for v, a in narrow.items() if a is not None}
-    return keep_moved(graph)
+    found = {v: exact(a) for v, a in tables(graph, np.float32).items() if a.ndim > 1 and a.size >= TABLE}
+    graph.constants |= {v: a for v, a in found.items() if a is not None}
+    return narrow(keep_moved(graph), Widened())
 
 
-def _round_weights(graph, rounded):
-    """Rounds float32 constants of two and more axes, in place, and those of graphs inside its nodes."""
+def _round_weights(graph, rounded, done):
+    """Rounds float32 constants of two and more axes, in place, and those of graphs inside its nodes. `done` has each
+    array's once: {id: (it, rounded)}."""
     exact = {v for node in graph.nodes if node.op in _EXACT for v in node.reads()}
     for v, a in graph.constants.items():
         if a.dtype == np.float32 and a.ndim > 1 and a.size >= SMALL and v not in exact:
-            graph.constants[v] = rounded(a)
+            if id(a) not in done:
+                done[id(a)] = a, rounded(a)
+            graph.constants[v] = done[id(a)][1]
     for node in graph.nodes:
         for inner in graphs_of(node).values():
-            _round_weights(inner, rounded)
+            _round_weights(inner, rounded, done)
 
 
 def _rounded_to_float16(a):
