@@ -9,7 +9,7 @@ import numpy as np
 from ..._internal import bfloat16
 from ..ir.dtypes import BFLOAT16, NARROW
 from ..ir.float16_moves import keep_moved, tables
-from ..ir.float16_weights import Widened, exact_float16, narrow, widen
+from ..ir.float16_weights import exact_float16, narrow, widen
 from ..ir.subgraph import graphs_of
 
 TYPES = tuple(NARROW.values())
@@ -35,8 +35,9 @@ def stored_as(graph, kind, caches):
     and no defaults of inputs."""
     graph = graph.copy()
     graph.defaults = []
-    widen(graph)
-    _round_weights(graph, bfloat16.rounded if kind == "bfloat16" else _rounded_to_float16, {})
+    widened = widen(graph)
+    rounded = bfloat16.rounded if kind == "bfloat16" else partial(_rounded_to_float16, widened)
+    _round_weights(graph, rounded, {})
     dtype = next(t for t, name in NARROW.items() if name == kind)
     for pair in caches.items():
         for values, i in zip((graph.inputs, graph.outputs), pair, strict=True):
@@ -45,7 +46,7 @@ def stored_as(graph, kind, caches):
     exact = partial(bfloat16.cast, dtype=dtype) if dtype == BFLOAT16 else exact_float16
     found = {v: exact(a) for v, a in tables(graph, np.float32).items() if a.ndim > 1 and a.size >= TABLE}
     graph.constants |= {v: a for v, a in found.items() if a is not None}
-    return narrow(keep_moved(graph), Widened())
+    return narrow(keep_moved(graph), widened)
 
 
 def _round_weights(graph, rounded, done):
@@ -62,8 +63,8 @@ def _round_weights(graph, rounded, done):
             _round_weights(inner, rounded, done)
 
 
-def _rounded_to_float16(a):
+def _rounded_to_float16(widened, a):
     """Rounds float32 values to those that float16 has; as they are where one of them is too large for it."""
     with np.errstate(over="ignore"):
-        narrow = a.astype(np.float16)
-    return narrow.astype(np.float32) if np.array_equal(np.isfinite(narrow), np.isfinite(a)) else a
+        small = a.astype(np.float16)
+    return widened.of(small) if np.array_equal(np.isfinite(small), np.isfinite(a)) else a
