@@ -20,6 +20,7 @@ FORMS: tuple[str, ...]
 IDENTITY: Activation
 DTYPES: dict[str, int]
 ELEMENTS: dict[dtype[Any], int]
+NARROW: dict[dtype[Any], int]
 MOVED: dict[dtype[Any], int]
 TYPES: dict[dtype[Any], int]
 MAPS: dict[str, int]

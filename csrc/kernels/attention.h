@@ -4,10 +4,10 @@
  *   attention_merge     another block's results      most' = max(most, its most), and sums times e^(most - most')
  *   attention_end       y = values / sum
  *
- * and the products themselves for one query, which reads keys and values of float16 once, where they lie:
+ * and the products themselves for one query, which reads keys and values of float16 or bfloat16 once, where they lie:
  *
- *   attention_keys      scores = k q                 rows of keys are lanes: blocks of VL x VL are transposed
- *   attention_values    y = weights v                elements of values are lanes
+ *   attention_keys      scores = k q                 elements are lanes, whose sums of VL keys are transposed
+ *   attention_values    y = weights v                elements are lanes
  *
  * Each block has a maximum of its own, so that its results do not depend on who computes the others; they are merged in
  * order.
@@ -91,72 +91,83 @@ void FO_NAME(fo_attention_end)(ptrdiff_t n, const float *values, float sum, floa
         v_store_strided(y + j * sy, sy, none ? v_zero() : v_mul(v_load(values + j), over), n - j);
 }
 
-/* n > 0 elements of float16, zeros after them. */
-INLINE vf v_load_f16_tail(const uint16_t *p, ptrdiff_t n) {
+/* Elements of a type of 16 bits from p on: VL, or the `left` > 0 that are there and zeros after them. */
+INLINE vf load_narrow(const fo_dtype type, const bool whole, const uint16_t *p, ptrdiff_t left) {
     uint16_t some[VL] = {0};
-    if (n >= VL) return v_load_f16(p);
-    for (ptrdiff_t l = 0; l < VL - 1 && l < n; l++) some[l] = p[l];
-    return v_load_f16(some);
+    if (whole || left >= VL) return v_load_as(type, p, 0);
+    for (ptrdiff_t l = 0; l < VL - 1 && l < left; l++) some[l] = p[l];
+    return v_load_as(type, some, 0);
 }
 
-/* VL steps, or the `steps` that are left, of `rows` keys from k on. */
-INLINE vf keys_block(const bool whole, const uint16_t *k, ptrdiff_t ks, ptrdiff_t rows, ptrdiff_t steps, const float *q,
-                     vf sum) {
-    vf t[VL];
+/* sums[l] += the products of q and key l for VL elements, or those that are `left`. After the last of the `rows` keys
+ * the first one is read again. */
+INLINE void keys_step(const fo_dtype type, const bool whole, const uint16_t *k, ptrdiff_t ks, ptrdiff_t rows,
+                      ptrdiff_t left, const float *q, vf sums[VL]) {
+    const vf of_q = whole ? v_load(q) : v_load_tail(q, left);
     UNROLL_FOR (int l = 0; l < VL; l++)
-        t[l] = whole ? v_load_f16(k + l * ks) : l < rows ? v_load_f16_tail(k + l * ks, steps) : v_zero();
-    v_transpose(t);
-    UNROLL_FOR (int u = 0; u < VL; u++)
-        if (whole || u < steps) sum = v_fma(v_set1(q[u]), t[u], sum);
-    return sum;
+        sums[l] = v_fma(of_q, load_narrow(type, whole, k + (l < rows ? l : 0) * ks, left), sums[l]);
 }
 
-/* Scores of `blocks` blocks of VL keys, or of the `rows` keys of one: a block is transposed while another's chain of
- * multiply-adds waits. */
-INLINE void keys_scores(const int blocks, ptrdiff_t rows, ptrdiff_t d, const uint16_t *k, ptrdiff_t ks, const float *q,
-                        float *scores) {
-    const bool whole = blocks > 1 || rows >= VL;
-    vf sums[FO_KEYS_BLOCKS];
-    UNROLL_FOR (int b = 0; b < blocks; b++) sums[b] = v_zero();
+/* Scores of VL keys: the sums of each one's lanes, which are transposed, are added up at once. */
+INLINE void keys_scores(const fo_dtype type, ptrdiff_t rows, ptrdiff_t d, const uint16_t *k, ptrdiff_t ks,
+                        const float *q, float *scores) {
+    vf sums[VL];
+    UNROLL_FOR (int l = 0; l < VL; l++) sums[l] = v_zero();
     ptrdiff_t p = 0;
-    for (; whole && p + VL <= d; p += VL)
-        UNROLL_FOR (int b = 0; b < blocks; b++)
-            sums[b] = keys_block(true, k + b * VL * ks + p, ks, VL, VL, q + p, sums[b]);
-    for (; p < d; p += VL)
-        UNROLL_FOR (int b = 0; b < blocks; b++)
-            sums[b] = keys_block(false, k + b * VL * ks + p, ks, rows, d - p, q + p, sums[b]);
-    UNROLL_FOR (int b = 0; b < blocks; b++) v_store(scores + b * VL, sums[b]);
+    for (; p + VL <= d; p += VL) keys_step(type, true, k + p, ks, rows, VL, q + p, sums);
+    if (p < d) keys_step(type, false, k + p, ks, rows, d - p, q + p, sums);
+    v_transpose(sums);
+    v_store(scores, v_sum_vectors(sums));
 }
 
-/* Scores have room for whole vectors. Sums run over the elements in order, as those of floats. */
-void FO_NAME(fo_attention_keys)(ptrdiff_t n, ptrdiff_t d, const uint16_t *k, ptrdiff_t ks, const float *q,
-                                float *scores) {
-    FO_RAN("attention keys of float16");
+INLINE void keys_all(const fo_dtype type, ptrdiff_t n, ptrdiff_t d, const uint16_t *k, ptrdiff_t ks, const float *q,
+                     float *scores) {
     ptrdiff_t i = 0;
-    for (; i + FO_KEYS_BLOCKS * VL <= n; i += FO_KEYS_BLOCKS * VL)
-        keys_scores(FO_KEYS_BLOCKS, FO_KEYS_BLOCKS * VL, d, k + i * ks, ks, q, scores + i);
-    for (; i < n; i += VL) keys_scores(1, n - i, d, k + i * ks, ks, q, scores + i);
+    for (; i + VL <= n; i += VL) keys_scores(type, VL, d, k + i * ks, ks, q, scores + i);
+    if (i < n) keys_scores(type, n - i, d, k + i * ks, ks, q, scores + i);
+}
+
+/* Scores have room for whole vectors. */
+void FO_NAME(fo_attention_keys)(ptrdiff_t n, ptrdiff_t d, fo_dtype type, const uint16_t *k, ptrdiff_t ks,
+                                const float *q, float *scores) {
+    if (type == FO_F16) {
+        FO_RAN("attention keys of float16");
+        keys_all(FO_F16, n, d, k, ks, q, scores);
+    } else {
+        FO_RAN("attention keys of bfloat16");
+        keys_all(FO_BF16, n, d, k, ks, q, scores);
+    }
 }
 
 /* `vectors` vectors of y, or the `left` elements of one. */
-INLINE void values_columns(const int vectors, ptrdiff_t n, const float *weights, const uint16_t *v, ptrdiff_t vs,
-                           ptrdiff_t left, float *y) {
+INLINE void values_columns(const fo_dtype type, const int vectors, ptrdiff_t n, const float *weights, const uint16_t *v,
+                           ptrdiff_t vs, ptrdiff_t left, float *y) {
     vf sums[8];
     UNROLL_FOR (int c = 0; c < vectors; c++) sums[c] = v_zero();
     for (ptrdiff_t i = 0; i < n; i++, v += vs) {
         const vf w = v_set1(weights[i]);
         UNROLL_FOR (int c = 0; c < vectors; c++)
-            sums[c] = v_fma(w, vectors == 1 ? v_load_f16_tail(v, left) : v_load_f16(v + c * VL), sums[c]);
+            sums[c] = v_fma(w, load_narrow(type, vectors > 1, v + c * VL, left), sums[c]);
     }
     UNROLL_FOR (int c = 0; c < vectors; c++) v_store(y + c * VL, sums[c]);
 }
 
-/* y has room for whole vectors. */
-void FO_NAME(fo_attention_values)(ptrdiff_t n, ptrdiff_t d, const float *weights, const uint16_t *v, ptrdiff_t vs,
-                                  float *y) {
-    FO_RAN("attention values of float16");
+INLINE void values_all(const fo_dtype type, ptrdiff_t n, ptrdiff_t d, const float *weights, const uint16_t *v,
+                       ptrdiff_t vs, float *y) {
     ptrdiff_t j = 0;
-    for (; j + 8 * VL <= d; j += 8 * VL) values_columns(8, n, weights, v + j, vs, 0, y + j);
-    for (; j + 2 * VL <= d; j += 2 * VL) values_columns(2, n, weights, v + j, vs, 0, y + j);
-    for (; j < d; j += VL) values_columns(1, n, weights, v + j, vs, d - j, y + j);
+    for (; j + 8 * VL <= d; j += 8 * VL) values_columns(type, 8, n, weights, v + j, vs, 0, y + j);
+    for (; j + 4 * VL <= d; j += 4 * VL) values_columns(type, 4, n, weights, v + j, vs, 0, y + j);
+    for (; j < d; j += VL) values_columns(type, 1, n, weights, v + j, vs, d - j, y + j);
+}
+
+/* y has room for whole vectors. */
+void FO_NAME(fo_attention_values)(ptrdiff_t n, ptrdiff_t d, const float *weights, fo_dtype type, const uint16_t *v,
+                                  ptrdiff_t vs, float *y) {
+    if (type == FO_F16) {
+        FO_RAN("attention values of float16");
+        values_all(FO_F16, n, d, weights, v, vs, y);
+    } else {
+        FO_RAN("attention values of bfloat16");
+        values_all(FO_BF16, n, d, weights, v, vs, y);
+    }
 }

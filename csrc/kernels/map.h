@@ -8,7 +8,7 @@
 typedef int64_t map_i64;
 typedef int32_t map_i32;
 typedef int8_t map_i8;
-typedef uint16_t map_f16; /* its bits */
+typedef uint16_t map_f16, map_bf16; /* its bits */
 typedef uint8_t map_u8, map_bool;
 typedef float map_f32;
 typedef double map_f64;
@@ -46,11 +46,14 @@ INLINE map_f32 map_float16(map_f32 u) {
     memcpy(&rounded, &y, 4);
     return rounded;
 }
-INLINE map_f32 map_bfloat16(map_f32 u) {
+INLINE uint32_t map_nearest_bfloat16(map_f32 u) {
     uint32_t bits;
     memcpy(&bits, &u, 4);
     const uint32_t nan = bits | 0x400000, near = bits + 0x7fff + (bits >> 16 & 1);
-    const uint32_t y = ((bits & 0x7fffffff) > 0x7f800000 ? nan : near) & 0xffff0000;
+    return (bits & 0x7fffffff) > 0x7f800000 ? nan : near;
+}
+INLINE map_f32 map_bfloat16(map_f32 u) {
+    const uint32_t y = map_nearest_bfloat16(u) & 0xffff0000;
     map_f32 rounded;
     memcpy(&rounded, &y, 4);
     return rounded;
@@ -122,6 +125,7 @@ MAP_CASTS_FROM(i64, u, u)
 MAP_CASTS_FROM(i32, u, u)
 MAP_CASTS_FROM(i8, u, u)
 MAP_CASTS_FROM(u8, u, u)
+MAP_ONE(f32_bf16, bf16, f32, map_nearest_bfloat16(u) >> 16)
 
 /* By type, what its name ends. */
 #define MAP_TYPES(name, of_bool) \
@@ -248,7 +252,7 @@ INLINE int map_width(fo_dtype e) { return __builtin_ctz((unsigned)fo_size(e)); }
 static map_fn *map_of(const fo_map_rows *g) {
     static map_fn *const choices[] = {map_where_u8, map_where_f16, map_where_i32, map_where_i64};
     static map_fn *const gathers[] = {map_gather_u8, map_gather_f16, map_gather_i32, map_gather_i64};
-    if (g->f == FO_MAP_CAST) return map_casts[g->from][g->to];
+    if (g->f == FO_MAP_CAST) return g->to == FO_BF16 ? map_f32_bf16 : map_casts[g->from][g->to];
     if (g->f < FO_MAP_AND) return map_tests[g->f - FO_MAP_EQUAL][g->from];
     if (g->f < FO_MAP_ADD) return map_logic[g->f - FO_MAP_AND];
     if (g->f == FO_MAP_SIGN && g->from == FO_F32) return map_sign_f32;
@@ -273,20 +277,20 @@ INLINE void map_narrow(const fo_map_rows *g) {
     }
 }
 
-/* float16 as floats. */
+/* float16 or bfloat16 as floats. */
 INLINE void map_widen(const fo_map_rows *g) {
     const bool whole = g->step[0] == 1 && g->step[1] == 1;
     for (ptrdiff_t i = 0; i < g->m; i++) {
         map_f32 *const y = (map_f32 *)g->at[0] + i * g->ld[0];
         const map_f16 *const a = (const map_f16 *)g->at[1] + i * g->ld[1];
         for (ptrdiff_t j = 0, of = whole ? g->n : 1; j < g->n; j += of)
-            FO_NAME(fo_widen)(of, FO_F16, a + j * g->step[1], y + j * g->step[0]);
+            FO_NAME(fo_widen)(of, g->from, a + j * g->step[1], y + j * g->step[0]);
     }
 }
 
 void FO_MAP(const fo_map_rows *g) {
     FO_RAN("map");
-    if (g->f == FO_MAP_CAST && g->from == FO_F16)
+    if (g->f == FO_MAP_CAST && (g->from == FO_F16 || g->from == FO_BF16))
         map_widen(g);
     else if (g->f == FO_MAP_CAST && g->to == FO_F16)
         map_narrow(g);

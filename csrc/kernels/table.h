@@ -226,11 +226,12 @@ typedef struct {
                     ptrdiff_t columns, uint16_t *panel), BF16) \
     /* `to` for `rows` queries and n values each, with what another block of keys gives */ \
     X(attention_merge, (ptrdiff_t rows, ptrdiff_t n, const fo_attended *to, const fo_attended *from), EVERYWHERE) \
+    /* scores[i] = k[i*ks + j] q[j], y[j] = weights[i] v[i*vs + j], summed up, for i < n, j < d; of 16 bits */ \
+    X(attention_keys, (ptrdiff_t n, ptrdiff_t d, fo_dtype type, const uint16_t *k, ptrdiff_t ks, const float *q, \
+                       float *scores), EVERYWHERE) \
+    X(attention_values, (ptrdiff_t n, ptrdiff_t d, const float *weights, fo_dtype type, const uint16_t *v, \
+                         ptrdiff_t vs, float *y), EVERYWHERE) \
     /* y[i*ldy + j*sy] = values / sum for a query */ \
-    X(attention_keys, (ptrdiff_t n, ptrdiff_t d, const uint16_t *k, ptrdiff_t ks, const float *q, float *scores), \
-      EVERYWHERE) \
-    X(attention_values, (ptrdiff_t n, ptrdiff_t d, const float *weights, const uint16_t *v, ptrdiff_t vs, float *y), \
-      EVERYWHERE) \
     X(attention_end, (ptrdiff_t n, const float *values, float sum, float *y, ptrdiff_t sy), EVERYWHERE) \
     X(lrn_row, (const fo_lrn_args *, ptrdiff_t n, ptrdiff_t h), EVERYWHERE) \
     X(resize_row, (const fo_resize_args *, ptrdiff_t n, ptrdiff_t h), EVERYWHERE) \

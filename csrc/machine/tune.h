@@ -202,10 +202,6 @@ static const struct {
     ptrdiff_t partial_floats;   /* of results of single blocks, a thread */
 } fo_attention_cut = {256, 32, 64 << 10, 48, 512, 64 << 10, 96, 4, 64 << 10};
 
-/* Blocks of a vector of float16 keys whose scores one query sums at once: 0.86 of the time of one (Zen 3, 256 keys of
- * 64 elements). */
-enum { FO_KEYS_BLOCKS = 2 };
-
 /* AMX: bytes of panels of B that stay in the second-level cache while pairs of rows pass. Reading A where it lies, all
  * of k at once, a prototype took 0.56 to 0.67 of the time of tiles of A that are copied, nine steps at a time (Xeon,
  * 128 x 768 x 768 to 128 x 3072 x 768 of bfloat16). */

@@ -153,8 +153,8 @@ static void multiply_scores(const attention_job *j, const attention_place *p, co
                             const fo_attention_block *b, const float *q, ptrdiff_t at) {
     const fo_attention_args *a = j->a;
     const ptrdiff_t nr = j->kn->nr;
-    if (j->in_place && a->kv_type == FO_F16) {
-        j->kn->attention_keys(b->n, a->d, (const uint16_t *)key_at(j, p, at), a->ks, q, x->scores);
+    if (j->in_place && a->kv_type != FO_F32) {
+        j->kn->attention_keys(b->n, a->d, a->kv_type, (const uint16_t *)key_at(j, p, at), a->ks, q, x->scores);
         return;
     }
     fo_gemm_args g = {.form = FO_ROWS,
@@ -179,9 +179,9 @@ static void multiply_values(const attention_job *j, const attention_place *p, co
                             const fo_attention_block *b, const key_block *keys) {
     const fo_attention_args *a = j->a;
     const ptrdiff_t nr = j->kn->nr, whole = a->dv / nr * nr;
-    if (j->in_place && a->kv_type == FO_F16) {
+    if (j->in_place && a->kv_type != FO_F32) {
         const uint16_t *v = (const uint16_t *)value_at(j, p, keys->at);
-        j->kn->attention_values(b->n, a->dv, x->scores, v, a->vs, b->to.values);
+        j->kn->attention_values(b->n, a->dv, x->scores, a->kv_type, v, a->vs, b->to.values);
         return;
     }
     fo_gemm_args g = {.form = FO_ROWS,

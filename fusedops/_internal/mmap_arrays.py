@@ -7,6 +7,7 @@ import stat
 
 import numpy as np
 
+_SMALL = 1 << 16
 _LARGE = 31 << 20  # below the largest block that glibc learns from
 
 
@@ -52,6 +53,8 @@ def aligned(a):
 
 def let_go(a):
     """Gives back the memory that a mapped file took for an array: what is read again comes from the file."""
+    if a.flags.writeable:  # it is none of a file
+        return
     base = a
     while isinstance(base, np.ndarray):
         base = base.base
@@ -60,3 +63,14 @@ def let_go(a):
         first = a.ctypes.data - np.frombuffer(base, np.uint8).ctypes.data
         page = first // mmap.PAGESIZE * mmap.PAGESIZE
         base.madvise(mmap.MADV_DONTNEED, page, first + a.nbytes - page)
+
+
+def for_a_while(a, dtype):
+    """A copy of an array in another type that is freed soon. A large one is mapped: its memory goes back to the system,
+    where glibc keeps what lies between other blocks."""
+    nbytes = a.size * np.dtype(dtype).itemsize
+    if nbytes < _SMALL:
+        return a.astype(dtype)
+    copy: np.ndarray = np.ndarray(a.shape, dtype, mmap.mmap(-1, nbytes))
+    copy[...] = a
+    return copy

@@ -2,7 +2,6 @@
 
 cdef object BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 TYPES = {dtype: DTYPES[dtype.name] for dtype in (FLOAT32, *BYTES)}  # that layers of int8 have
-BFLOAT16 = np.dtype(np.uint16)  # its bits, in steps of a network
 TYPES[BFLOAT16] = DTYPES["bfloat16"]
 
 

@@ -160,9 +160,9 @@ cdef int fill_attention(Program p, fo_step *s, tensor *t, tuple o) except -1:
     if masked:
         g.mh, g.mt, g.ms = mask.stride[h], mask.stride[i], mask.stride[j]
     kv_type, g.scale, g.causal, g.diagonal, g.window, g.softcap, precision = o
-    if kv_type != np.float32 and kv_type != np.float16:
-        raise TypeError(f"keys and values are {kv_type}, but must be float32 or float16")
-    g.kv_type, g.a = DTYPES[kv_type.name], DTYPES[precision]
+    if kv_type != FLOAT32 and kv_type not in NARROW:
+        raise TypeError(f"keys and values are {kv_type}, but must be float32, float16 or bfloat16")
+    g.kv_type, g.a = MOVED[kv_type], DTYPES[precision]
     if t[5].slot != ABSENT and (h != 1 or t[5].nd != 1 or t[5].shape[0] != y.shape[0]
                                 or neighbour_distance(t + 5, 0) != 1):
         raise ValueError(f"diagonals {shape_text(t + 5)} must be contiguous, one for each row of y {shape_text(y)}")

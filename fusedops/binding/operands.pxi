@@ -76,7 +76,9 @@ cpdef list new_results(list kinds):
             raise ValueError(f"a result has {len(shape)} axes, but an array at most {cnp.NPY_MAXDIMS}")
         for d in range(<int>len(shape)):
             sizes[d] = shape[d]
-        arrays.append(new_result(<int>len(shape), sizes, NULL, FO_AFTER, dtype.num))
+        narrow = dtype == BFLOAT16
+        y = new_result(<int>len(shape), sizes, NULL, FO_AFTER, cnp.NPY_UINT16 if narrow else dtype.num)
+        arrays.append(y.view(BFLOAT16) if narrow else y)
     return arrays
 
 

@@ -76,13 +76,11 @@ cdef fo_dtype element_of(object dtype, dict types=ELEMENTS) except *:
     return types[dtype]
 
 
-MOVED = ELEMENTS | {np.dtype(np.float16): DTYPES["float16"]}  # that steps move without computing
-_FLOATS = {np.float16, np.float32}  # between which steps cast; they compute nothing else with float16
 def map_takes(str name, of, to=FLOAT32):
     """Whether a step "map" computes a function of elements of this type; of casts to another."""
     f, integer, real = MAPS[name], of in (np.int64, np.int32), of == np.float32
     if name == "cast":
-        return of in ELEMENTS and to in ELEMENTS or {of.type, to.type} == _FLOATS
+        return of in ELEMENTS and to in ELEMENTS or real and to in NARROW or of in NARROW and to == np.float32
     if MAPS["and"] <= f <= MAPS["not"]:
         return of == np.bool_
     if MAPS["add"] <= f <= MAPS["sign"]:
@@ -103,7 +101,7 @@ cdef int fill_map(Program p, fo_step *s, tensor *t, tuple o) except -1:
     made = to if name in ("cast", "where") else np.dtype(np.bool_) if MAPS[name] < MAPS["add"] else of
     if not map_takes(name, of, to) or to != made or name == "where" and of != to:
         raise TypeError(f"no kernel computes {name} of {of} as {to}")
-    m.f, m.from_, m.to = MAPS[name], DTYPES[of.name], DTYPES[to.name]
+    m.f, m.from_, m.to = MAPS[name], MOVED[of], MOVED[to]
 
 
 cdef int fill_gather(Program p, fo_step *s, tensor *t, tuple o) except -1:

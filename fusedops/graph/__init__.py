@@ -14,7 +14,6 @@ from .._internal.progress import shown
 from .ir.draws import checked_seed
 from .ir.errors import DamagedFile, InvalidArgument, UnsupportedOperator
 from .ir.explanation import Explanation, Fusion, Refusal
-from .ir.float16 import upcast
 from .ir.graph import Value
 from .ir.options import BuildOptions
 from .model import Model
@@ -135,7 +134,7 @@ def load_onnx(
     with _loading("load_onnx", progress) as tell:
         graph = onnx_reader.read_onnx(model)
         options = options._replace(precision=precision or graph.precision)
-        return _logged("load_onnx", Model.built(upcast(graph), options, tell=tell))
+        return _logged("load_onnx", Model.built(graph, options, tell=tell))
 
 
 @contextmanager
@@ -234,9 +233,7 @@ def load_tflite(
     """
     options = _options(fold, fuse, disabled_passes, precision, seed, num_threads)
     with _loading("load_tflite", progress) as tell:
-        return _logged(
-            "load_tflite", Model.built(upcast(tflite_reader.read_tflite(model, signature)), options, tell=tell)
-        )
+        return _logged("load_tflite", Model.built(tflite_reader.read_tflite(model, signature), options, tell=tell))
 
 
 @overload
@@ -347,7 +344,7 @@ def from_torch(
         return nn_layers.layer_of(module, precision)
 
     def build(graph, options=options._replace(precision="float32")):
-        return Model.built(upcast(graph.copy()), options)
+        return Model.built(graph, options)
 
     with shown(progress, "from_torch") as tell:
         found = export.read_torch(module, example_inputs, dynamic_shapes, build, tell)
@@ -386,7 +383,7 @@ def _torch_backend(
     chosen = _options(True, True, given.get("disabled_passes", ()), given.get("precision", "float32"), None)
 
     def build(graph):
-        return Model.built(upcast(graph), chosen._replace(precision=given.get("precision", graph.precision)))
+        return Model.built(graph, chosen._replace(precision=given.get("precision", graph.precision)))
 
     return compile_graph(graph_module, example_inputs, build, given.get("progress"))
 

@@ -13,6 +13,7 @@ from ..interop import dask
 from .ir.draws import checked_seed
 from .ir.explanation import Explanation
 from .ir.float16 import upcast
+from .ir.float16_weights import Widened, narrow
 from .ir.graph import Metadata, Value
 from .ir.options import BuildOptions
 from .passes.context import example_shapes
@@ -209,7 +210,7 @@ class Model:
             source.defaults = [v for v in source.defaults if v.name not in names]
             for name in names:
                 del source.constants[name]
-            self._variants[key] = self.built(upcast(source), self._options)
+            self._variants[key] = self.built(source, self._options)
         return self._variants[key]
 
     def _plan(self, *arrays):
@@ -425,12 +426,14 @@ class Model:
         }
 
     @classmethod
-    def built(cls, source, options, *more, tell=quiet):
-        """A model of the graph `source`, which stays as it is; `more` is for its report, and `tell` is told what part
-        is done."""
-        graph = source.copy()
+    def built(cls, source, options, *more, read=True, tell=quiet):
+        """A model of the graph `source`, which stays as it is; read: as readers make it, which may have float16 to
+        compute with. `more` is for its report, and `tell` is told what part is done."""
+        graph, widened = source.copy(), Widened()
+        if read:
+            upcast(graph, widened)
         report = optimize(graph, fold=options.fold, fuse=options.fuse, disabled=options.disabled, tell=tell)
-        return cls(graph, [*report, *more], source, options)
+        return cls(narrow(graph, widened), [*report, *more], source, options)
 
     def decoder(self, *, capacity: int = 64) -> Decoder:
         """The network with keys and values that it keeps from call to call, to write token by token.
@@ -578,22 +581,23 @@ class Model:
         with shown(progress, "quantize") as tell:
             timed = self._calls.limited(quantizer.quantize)  # layers are measured with the network's threads
             graph, done = timed(self._session, optimized, Session, samples, options, tell)
-        return self.built(graph, self._options, done)
+        return self.built(graph, self._options, done, read=False)
 
     def astype(self, dtype: Literal["float16", "bfloat16"] | DTypeLike) -> Model:
         """The network with its weights stored in 16 bits: half the memory for those of matrix products and recurrent
         layers, for tables and for decoders' caches, and half the size of a saved file.
 
         Weights, which are constants of two and more axes, are rounded to nearest, ties to even. Inputs and outputs keep
-        their types, except float16 caches.
+        their types, except caches: keys and values that come back as inputs are in 16 bits, too, where the network only
+        adds rows to them, also in a decoder of two branches. NumPy has no bfloat16: a network's own calls take and give
+        the bits of such caches, as a number of 16 bits in a field of that name, or arrays of ``ml_dtypes``.
 
         Parameters
         ----------
         dtype : "float16" or "bfloat16"
             float16: all is computed in float32; products of few rows, whose time is that of reading weights, are up to
-            twice as fast. Keys and values that come back as inputs are float16, too, where the network only adds rows
-            to them. Weights beyond 65504 stay float32. bfloat16: products multiply in bfloat16 where that is predicted
-            to be faster, as ``precision="bfloat16"`` lets them.
+            twice as fast. Weights beyond 65504 stay float32. bfloat16: products multiply in bfloat16 where that is
+            predicted to be faster, as ``precision="bfloat16"`` lets them.
 
         Returns
         -------
@@ -610,7 +614,8 @@ class Model:
 
         Notes
         -----
-        Convolutions read float32 weights, so that a saved network is smaller with float16, but not one in memory.
+        Convolutions pack float32 weights, so that with float16 a saved network of them is smaller, and one in memory
+        hardly.
         Tensors between steps are float32, or bfloat16 between products of it. A weight moves by at most 1/2048 of
         itself in float16, and 1/256 in bfloat16.
 
@@ -627,7 +632,8 @@ class Model:
         """
         kind = storage.kind_of(dtype)
         options = self._options._replace(precision="bfloat16") if kind == "bfloat16" else self._options
-        return Model(storage.stored_as(self._graph, kind), self._report, None, options)
+        caches = merged_decoder.caches_of_calls(self._session)
+        return Model(storage.stored_as(self._graph, kind, caches), self._report, None, options)
 
     def save(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Writes the network, fused as it is, to a file that :func:`fusedops.load` reads with NumPy alone.

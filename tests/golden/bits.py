@@ -313,8 +313,8 @@ GATES = {"rnn": 1, "lstm": 4, "gru": 3}
 BFLOAT16 = np.dtype((np.uint16, {"bfloat16": (np.uint16, 0)}))
 
 
-def as_bfloat16(w):
-    return (w.view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
+def as_bfloat16(w, dtype=BFLOAT16):
+    return (w.view(np.uint32) >> 16).astype(np.uint16).view(dtype)
 
 
 COLUMNS = 1, 3, 8, 16, 17, 24, 31, 33, 49, 65, 100, 140, 600  # of all tiles
@@ -401,13 +401,13 @@ def rounded(numbers, m):
 def rounded_ends(numbers, m=21, n=70, k=37):
     """What a product of bfloat16 stores and adds: floats and a residual, bfloat16 with and without one."""
     layer, x, residual = fo.Linear(numbers(n, k), numbers(n), precision="bfloat16"), numbers(m, k), numbers(m, n)
-    bf16, floats = np.dtype(np.uint16), np.dtype(np.float32)
+    bf16, floats = _core.BFLOAT16, np.dtype(np.float32)
     step = partial(byte_step, "qlinear", layer=layer, types=(floats, bf16, bf16), x=x)
-    added = as_bfloat16(residual).view(np.uint16)
+    added = as_bfloat16(residual, bf16)
     return [
         layer(x, residual),
-        step(np.empty((m, n), np.uint16)),
-        step(np.empty((m, n), np.uint16), residual=added),
+        step(np.empty((m, n), bf16)),
+        step(np.empty((m, n), bf16), residual=added),
     ]
 
 
@@ -825,8 +825,9 @@ def attentions():
             case = partial(attention, sizes=(heads, kv_heads, t, s, d, dv), kind=kind, precision="bfloat16")
             yield joined(f"attention {heads}/{kv_heads} {t}x{s} {d} {dv} bfloat16", kind), in_float32(case)
             yield joined(f"attention {heads}/{kv_heads} {t}x{s} {d} {dv} dots of bfloat16", kind), by_dots(case)
-        case = partial(attention_of_float16, sizes=(heads, kv_heads, t, s, d, dv))
-        yield f"attention {heads}/{kv_heads} {t}x{s} {d} {dv} float16 keys and values", case
+        for narrow, kv_type in (("float16", np.dtype(np.float16)), ("bfloat16", _core.BFLOAT16)):
+            case = partial(attention_of_16_bits, kv_type=kv_type, sizes=(heads, kv_heads, t, s, d, dv))
+            yield f"attention {heads}/{kv_heads} {t}x{s} {d} {dv} {narrow} keys and values", case
 
 
 def attention(numbers, sizes, kind, **options):
@@ -836,11 +837,12 @@ def attention(numbers, sizes, kind, **options):
     return [fo.attention(q, k, v, mask=mask, causal=kind == "causal", **options)]
 
 
-def attention_of_float16(numbers, sizes):
+def attention_of_16_bits(numbers, sizes, kv_type):
     heads, kv_heads, t, s, d, dv = sizes
     q, k, v = 4 * numbers(1, heads, t, d), numbers(1, kv_heads, s, d), numbers(1, kv_heads, s, dv)
-    y, program, kv_type = np.empty((1, heads, t, dv), np.float32), Program(), np.dtype(np.float16)
-    program.append("attention", q, k.astype(kv_type), v.astype(kv_type), y, kv_type=kv_type)
+    y, program = np.empty((1, heads, t, dv), np.float32), Program()
+    k, v = (as_bfloat16(a, kv_type) if kv_type == _core.BFLOAT16 else a.astype(kv_type) for a in (k, v))
+    program.append("attention", q, k, v, y, kv_type=kv_type)
     program.run(())
     return [y]
 

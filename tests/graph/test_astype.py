@@ -1,4 +1,4 @@
-"""Model.astype: weights in 16 bits, and caches of float16."""
+"""Model.astype: weights and caches in 16 bits."""
 
 import io
 
@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
-from onnx import numpy_helper
+import merged_net
+from grouped_net import grouped
+from onnx import TensorProto, numpy_helper
 from onnx.parser import parse_model
 
 import decoder_net
@@ -14,6 +16,7 @@ import fusedops as fo
 import oracle
 
 F16 = {"float16": lambda a: a.astype(np.float16).astype(np.float32), "bfloat16": oracle.bf16}
+DTYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype([("bfloat16", np.uint16)])}
 
 
 def of_weights(text, **weights):
@@ -78,30 +81,77 @@ def test_what_stays_as_it_is(rng, kind):
     np.testing.assert_array_equal(few.astype("float16")(x), few(x))
 
 
-def test_a_table_stays_float16(rng):
+@pytest.mark.parametrize("kind", F16)
+def test_a_table_stays_in_16_bits(rng, kind):
     """Of which rows are gathered: it takes half the memory in a process, too."""
     text = "(int64[n] i) => (float[n, 64] y) { g = Gather(w, i)  y = Relu(g) }"
     w = rng.standard_normal((2000, 64)).astype(np.float32)
-    small, i = of_weights(text, w=w).astype("float16"), np.array([1999, 0, -1])
-    assert [a.dtype for a in small._graph.constants.values() if a.size > 1] == [np.float16]
-    np.testing.assert_array_equal(small(i), np.maximum(F16["float16"](w)[i], 0))
+    small, i = of_weights(text, w=w).astype(kind), np.array([1999, 0, -1])
+    for net in small, fo.load(io.BytesIO(saved(small))):
+        assert [a.dtype for a in net._graph.constants.values() if a.size > 1] == [DTYPES[kind]]
+        np.testing.assert_array_equal(net(i), np.maximum(F16[kind](w)[i], 0))
 
 
+@pytest.mark.parametrize("kind", F16)
 @pytest.mark.parametrize("batch", [1, 3])
-def test_a_decoder_has_caches_of_float16(rng, batch):
+def test_a_decoder_has_caches_of_16_bits(rng, batch, kind):
     net = fo.load_onnx(decoder_net.decoder())
-    small, ids = net.astype("float16"), rng.integers(0, decoder_net.WORDS, (batch, 12))
-    caches = [v.name for v in small.inputs if v.dtype == np.float16]
-    assert len(caches) == 4 and all(np.dtype(v.dtype) != np.float16 for v in net.inputs)
-    decoder, right = small.decoder(), net.decoder()
+    small, ids = net.astype(kind), rng.integers(0, decoder_net.WORDS, (batch, 12))
+    assert [v.file_type for v in small.inputs].count(kind) == 4 and kind not in str(net)
+    assert str(small).count(kind) == 8  # and outputs
+    decoder, again, right = small.decoder(), fo.load(io.BytesIO(saved(small))).decoder(), net.decoder()
     for start, end in (0, 5), (5, 6), (6, 9), (9, 12):
         y, expected = decoder(ids[:, start:end]), right(ids[:, start:end])
-        np.testing.assert_allclose(y, expected, atol=5e-3 * np.abs(expected).max())
-    assert {a.dtype for a in decoder.caches.values()} == {np.dtype(np.float16)}
+        np.testing.assert_allclose(y, expected, atol=(5e-3 if kind == "float16" else 4e-2) * np.abs(expected).max())
+        np.testing.assert_array_equal(y, again(ids[:, start:end]))
+    assert {a.dtype for a in decoder.caches.values()} == {DTYPES[kind]}
     steps = small._plan(*decoder_net.step(decoder_net.no_past(batch), ids).values())[0].steps
-    assert {s.arguments["kv_type"] for s in steps if s.kind == "attention"} == {np.dtype(np.float16)}
-    with pytest.raises(TypeError, match="float16"):
+    assert {s.arguments["kv_type"] for s in steps if s.kind == "attention"} == {DTYPES[kind]}
+    with pytest.raises(TypeError, match=f"the network takes {kind}"):
         small.run(decoder_net.step(decoder_net.no_past(batch), ids))
+
+
+def test_caches_of_another_librarys_bfloat16(rng):
+    """As ml_dtypes and onnx name its bits."""
+    text = "(float[1, past, 4] kept, float[1, t, 4] x) => (float[1, all, 4] y) { y = Concat<axis=1>(kept, x) }"
+    small, given = of_weights(text).astype("bfloat16"), oracle.bf16(rng.standard_normal((1, 7, 4)))
+    x = rng.standard_normal((1, 2, 4)).astype(np.float32)
+    y = small(oracle.cast(given, DTYPES["bfloat16"]).view((np.uint16, {"bfloat16": (np.uint16, 0)})), x)
+    np.testing.assert_array_equal(oracle.cast(y, np.float32), np.concatenate([given, oracle.bf16(x)], 1))
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("batch, lasts", [(1, [5]), (2, [5, 3])])
+def test_grouped_attention_of_bfloat16(batch, lasts, rotary, rng):
+    """The same in float32, whose keys and values are those that bfloat16 keeps."""
+    heads, kv, size, past, t = 4, 2, 16, 5, 1
+    net = fo.load_onnx(grouped(heads, kv, size, rotary, TensorProto.FLOAT))
+    x = rng.standard_normal((batch, t, (heads + 2 * kv) * size)).astype(np.float32)
+    pk, pv = oracle.bf16(rng.standard_normal((2, batch, kv, past, size)))
+    rest = np.array(lasts, np.int32), np.array(past + t, np.int32)
+    small = net.astype("bfloat16")
+    y, k, v = small(x, *(oracle.cast(a, DTYPES["bfloat16"]) for a in (pk, pv)), *rest)
+    expected = net(x, pk, pv, *rest)
+    np.testing.assert_allclose(y, expected[0], atol=2e-2)
+    for found, want in zip((k, v), expected[1:], strict=True):
+        np.testing.assert_array_equal(oracle.cast(found, np.float32), oracle.bf16(want))
+
+
+@pytest.mark.parametrize("kind", F16)
+@pytest.mark.parametrize("crossed", [False, True])
+def test_a_merged_decoder(crossed, kind, rng):
+    """The caches of its later branch, and what the first one makes for them, are in 16 bits."""
+    proto, weights = merged_net.merged(crossed)
+    small = fo.load_onnx(proto).astype(kind)
+    assert [v.file_type for v in small.inputs].count(kind) == 2 + crossed
+    for net in small, fo.load(io.BytesIO(saved(small))):
+        decoder, ids = net.decoder(), rng.integers(0, merged_net.WORDS, (1, 9))
+        text = [rng.standard_normal((1, 3, merged_net.WIDTH)).astype(np.float32)] if crossed else []
+        expected = merged_net.logits(weights, ids, *text)
+        for start, end in (0, 5), (5, 6), (6, 7), (7, 9):
+            y, atol = decoder(ids[:, start:end], *text), (0.03 if kind == "float16" else 0.2)
+            np.testing.assert_allclose(y[:, -1], expected[:, end - 1], rtol=0, atol=atol)
+        assert {a.dtype for a in decoder.caches.values()} == {DTYPES[kind]}
 
 
 def test_what_is_kept_of_other_types(rng):

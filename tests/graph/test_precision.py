@@ -39,7 +39,7 @@ def linears(rng, rows=40):
 def types(model, x):
     """Of x, the residual and y of each product in bfloat16."""
     steps = [s for s in model._plan(x)[0].steps if s.kind in ("qconv2d", "qlinear")]
-    return [tuple(t and {"uint16": "bfloat16"}.get(t.name, t.name) for t in s.arguments["types"]) for s in steps]
+    return [tuple(t and ("bfloat16" if t == _core.BFLOAT16 else t.name) for t in s.arguments["types"]) for s in steps]
 
 
 needs_bfloat16 = pytest.mark.skipif(not _core.has_bfloat16(), reason="the processor has no dot product of bfloat16")

@@ -86,6 +86,16 @@ def bf16(x):
         return np.ldexp(np.rint(np.ldexp(mantissa, 8)), exponent - 8).astype(np.float32)
 
 
+def cast(x, dtype):
+    """x, which may be bfloat16, in float32 or a type of 16 bits."""
+    x, bfloat16 = np.asarray(x), np.dtype([("bfloat16", np.uint16)])
+    if x.dtype == bfloat16:
+        x = (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    if dtype == bfloat16:
+        return (bf16(x).view(np.uint32) >> 16).astype(np.uint16).view(bfloat16)
+    return x.astype(dtype)
+
+
 def check(actual, expected, error=None):
     """`actual` is float32, has the right shape and lies within the bound; NaN and infinities stand where they must.
 

@@ -335,7 +335,7 @@ typedef struct {
     float *y;
     const float *q, *added, *sinks; /* sinks: (heads) or NULL */
     const void *k, *v;
-    fo_dtype kv_type; /* of k and v: float32, or float16, which is widened as it is read */
+    fo_dtype kv_type; /* of k and v: float32, or of 16 bits, which are widened as they are read */
     const uint8_t *taken;
     float scale;
     fo_dtype a;

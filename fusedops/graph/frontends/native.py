@@ -16,9 +16,10 @@ from ..._internal.lazy import LazyModule
 from ..._internal.mmap_arrays import mapped_file, opened, whole
 from ...layers import PRECISIONS
 from ..ir.draws import checked_seed
+from ..ir.dtypes import BFLOAT16
 from ..ir.errors import DamagedFile
 from ..ir.explanation import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
-from ..ir.float16 import exact_float16
+from ..ir.float16_weights import exact_float16
 from ..ir.graph import Graph, Metadata, Node, Value
 from ..ir.options import BuildOptions
 from ..operators.registry import OPERATORS
@@ -87,6 +88,8 @@ class _Arrays:
 
 def _shortest(a):
     """(an array, or its values in 16 bits where nothing is lost, how these are to be read or "")."""
+    if a.dtype == BFLOAT16:
+        return a.view(np.uint16), "bits of bfloat16"
     if a.dtype != np.float32 or a.size < SMALL:
         return a, ""
     bits = a.view(np.uint32)
@@ -97,7 +100,9 @@ def _shortest(a):
 
 
 def _widened(a, kind):
-    """The float32 values that were stored in 16 bits."""
+    """What was stored in 16 bits: the float32 values, or bfloat16."""
+    if kind == "bits of bfloat16" and a.dtype == np.uint16:
+        return a.view(BFLOAT16)
     if kind == "bfloat16" and a.dtype == np.uint16:
         wide = a.astype(np.uint32)
         wide <<= 16
@@ -288,12 +293,16 @@ def _described(value):
 
 def _type_name(dtype):
     """None where only a call knows it."""
+    if dtype == BFLOAT16:
+        return "bfloat16"
     return None if dtype is None else "sequence" if dtype.kind == "O" else dtype.str
 
 
 def _type(name):
     if name is None or name == "sequence":
         return name and np.dtype(object)
+    if name == "bfloat16":
+        return BFLOAT16
     try:
         dtype = np.dtype(_text(name))
     except TypeError:

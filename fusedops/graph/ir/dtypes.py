@@ -1,7 +1,7 @@
 """The types of elements, a row each: all that readers, operators and plans know of one.
 
-NumPy has no bfloat16: such values are float32 in a graph. float16 and bfloat16 are ways to store; networks compute with
-them in float32.
+NumPy has no bfloat16: such values are float32 in a graph, or their bits, of the type BFLOAT16, where they are only
+moved. float16 and bfloat16 are ways to store; networks compute with them in float32.
 """
 
 from typing import NamedTuple
@@ -43,14 +43,16 @@ ELEMENT_TYPES = (
 BY_NAME = {t.name: t for t in ELEMENT_TYPES}
 BY_ONNX = {t.onnx: t for t in ELEMENT_TYPES}
 FIELDS = {"float_data": "f4", "int32_data": "i4", "int64_data": "i8", "uint64_data": "u8", "double_data": "f8"}
+BFLOAT16 = _core.BFLOAT16
+NARROW = {np.dtype(np.float16): "float16", BFLOAT16: "bfloat16"}  # that kernels widen as they read, and their names
 INT8 = np.dtype(np.uint8), np.dtype(np.int8)  # that quantized values have
 
 # Sets of types that a kernel makes.
 FLOAT32 = frozenset([np.dtype(np.float32)])
 INT8_AND_FLOAT32 = FLOAT32.union(INT8)
 PROGRAM = frozenset(_core.ELEMENTS)  # that steps of a program compare, choose and compute with
-MOVED = frozenset(_core.MOVED)  # that they move and cast, too: float16
-ANY = frozenset(t.dtype for t in ELEMENT_TYPES)  # as elements are only moved
+MOVED = frozenset(_core.MOVED)  # that they move and cast, too: those of 16 bits
+ANY = frozenset([*(t.dtype for t in ELEMENT_TYPES), BFLOAT16])  # as elements are only moved
 
 
 def from_onnx(number):
@@ -62,4 +64,9 @@ def from_onnx(number):
 
 def to_onnx(dtype):
     """ONNX's number of a type."""
-    return BY_NAME[np.dtype(dtype).name].onnx
+    return BY_NAME[name_of(dtype)].onnx
+
+
+def name_of(dtype):
+    """The name of a type, which NumPy does not have for BFLOAT16; None where only a call knows the type."""
+    return NARROW.get(dtype) or (None if dtype is None else np.dtype(dtype).name)

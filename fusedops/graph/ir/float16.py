@@ -7,8 +7,10 @@ becomes ``Narrow``, which gives the rounded values as float32."""
 
 import numpy as np
 
+from ..._internal.mmap_arrays import let_go
 from .dtypes import BY_ONNX, to_onnx
 from .float16_moves import FLOAT16, MOVES, keep_moved, tables
+from .float16_weights import Widened
 from .subgraph import graphs_of
 
 _KEYS = "to", "dtype", "output_dtype", "softmax_precision"  # attributes that name a type of elements
@@ -20,42 +22,16 @@ _KEEPS |= {"DepthToSpace", "SpaceToDepth", *MOVES}
 _ROUNDED = {float(np.float16(c)): c for c in (2**0.5, 0.5**0.5, (2 / np.pi) ** 0.5, 0.044715, 1.702, 1 / 6, 1 / 3)}
 
 
-def exact_float16(a):
-    """float32 values as float16 where none is lost, else None."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        for part in a.ravel("K")[:256], a:  # most arrays tell at once
-            narrow = part.astype(np.float16)
-            if not np.array_equal(
-                narrow.astype(np.float32).view(np.uint32), np.ascontiguousarray(part).view(np.uint32)
-            ):
-                return None
-    return narrow
-
-
-def as_float16_weights(*weights):
-    """Weights of a layer in float16 where none of them loses anything: a product of few rows is bound by reading
-    them."""
-    exact = [exact_float16(w) for w in weights]
-    return weights if any(w is None for w in exact) else exact
-
-
-def upcast(graph):
+def upcast(graph, widened=None):
     """Turns float16 into float32, in place; returns the graph. The network's inputs and outputs keep their types, and
-    so does what is only moved."""
-    gathered = tables(graph)
-    _upcast_inside(graph)
-    graph.constants |= gathered
+    so does what is only moved. `widened` gets the constants."""
+    _upcast_inside(graph, Widened() if widened is None else widened, tables(graph))
     return keep_moved(graph)
 
 
-def _upcast_inside(graph):
-    """Widens a graph and those inside its nodes, with their inputs and outputs."""
-    shown = _keep_roundings(graph)
-    graph.constants |= {
-        v: a.astype(np.float32) if v in shown else _upcast_constant(a)
-        for v, a in graph.constants.items()
-        if a.dtype == np.float16
-    }
+def _upcast_inside(graph, widened, kept=()):
+    """Widens a graph, but for constants that are kept, and those inside its nodes, with their inputs and outputs."""
+    _widen_constants(graph, _keep_roundings(graph), widened, kept)
     for node in graph.nodes:
         for key, a in node.attrs.items():
             if isinstance(a, np.ndarray) and a.dtype == np.float16:
@@ -63,9 +39,16 @@ def _upcast_inside(graph):
             elif key in _KEYS and a in BY_ONNX and BY_ONNX[a].stored:
                 node.attrs[key] = to_onnx(np.float32)
         for inner in graphs_of(node).values():
-            _upcast_inside(inner)
+            _upcast_inside(inner, widened)
             for values in (inner.inputs, inner.outputs):
                 values[:] = [_float32(v) for v in values]
+
+
+def _widen_constants(graph, shown, widened, kept):
+    for v, a in graph.constants.items():
+        if a.dtype == np.float16 and v not in kept:
+            graph.constants[v] = widened.of(a) if v in shown or a.size != 1 else _as_it_was_written(a)
+            let_go(a)
 
 
 def _keep_roundings(graph):
@@ -109,10 +92,9 @@ def _shown_values(graph, kinds, targets):
     return shown
 
 
-def _upcast_constant(a):
-    """A constant as float32: a single number that activations consist of as it was before it was rounded."""
-    wide = a.astype(np.float32)
-    return np.full(a.shape, _ROUNDED.get(wide.item(), wide.item()), np.float32) if a.size == 1 else wide
+def _as_it_was_written(a):
+    """A single number as float32: one that activations consist of as it was before it was rounded."""
+    return np.full(a.shape, _ROUNDED.get(a.item(), a.item()), np.float32)
 
 
 def _float32(value):

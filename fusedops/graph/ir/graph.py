@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .dtypes import name_of
 from .errors import BadNode
 
 
@@ -116,7 +117,7 @@ class Value:
     @property
     def file_type(self) -> str:
         """The type of elements in the file, such as "float16", "bfloat16" or "sequence(float32)"."""
-        return self.stored or self.dtype.name
+        return self.stored or name_of(self.dtype)
 
     def open_name(self, axis):
         """Names a dimension that the file does not name."""
@@ -137,7 +138,7 @@ class Value:
 
     def __str__(self):
         shape = "unknown" if self.shape is None else "(" + ", ".join(map(str, self.dimensions())) + ")"
-        return f"{self.name}: {self.dtype} {shape}"
+        return f"{self.name}: {name_of(self.dtype)} {shape}"
 
 
 @dataclass(slots=True, frozen=True)

@@ -80,9 +80,11 @@ def _conv_transpose_shape(node, x, w, b=None):
 
 
 def constant_weights(p: LoweringContext, node, shape, *allowed):
-    """(weights, bias), or None where the layer cannot be prepared; `shape` is that of the operator's record."""
+    """(weights, which may be float16, bias), or None where the layer cannot be prepared; `shape` is that of the
+    operator's record."""
     w, b = p.data(node.inputs[1]), p.data(node.input(2))
-    if w is None or w.ndim not in allowed or not floats(w, b) or node.input(2) and b is None:
+    known = w is not None and w.ndim in allowed and (w.dtype == np.float16 or floats(w))
+    if not known or not floats(b) or node.input(2) and b is None:
         return None
     if node.residual:
         product = tuple(shape(node, *[p.known[v] if v else None for v in node.inputs]))
@@ -140,8 +142,10 @@ def _call_conv_transpose(node, residual, x, w, b=None):
 
 
 def _comes_in_planes(p: LoweringContext, value):
-    """Whether a value is an input of the network, or an image that stayed as one."""
-    return p.at(value).buffer.slot > 0 or value in p.planes
+    """Whether a value is an input of the network, as it is or in another type, or an image that stayed as one."""
+    cast = p.producers.get(value)
+    given = value if cast is None or cast.op != "Cast" else cast.inputs[0]
+    return p.at(given).buffer.slot > 0 or value in p.planes
 
 
 def _stays_in_planes(p: LoweringContext, node):
@@ -174,7 +178,7 @@ def _lower_conv(p: LoweringContext, node):
         return False
     w, b = weights
     if w.ndim == 5:
-        return conv3d.lower_conv(p, node, w, b)
+        return conv3d.lower_conv(p, node, w.astype(np.float32, copy=False), b)
     strides, dilations, pads = conv_geometry.window(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
     if w.ndim == 3:
         w, strides, dilations, pads = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [(0, 0), *pads]

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from ...layers import ConstantLinear
-from ..ir.float16 import as_float16_weights
+from ..ir.float16_weights import as_float16_weights
 from ..ir.symbolic import deferred, is_symbolic
 from ..steps.lowering import LoweringContext
 from ..steps.prepared import OfConstants, UnpackedLayer

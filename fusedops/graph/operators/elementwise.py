@@ -4,7 +4,7 @@ import numpy as np
 
 from ..._internal import bfloat16
 from ...activations import erf
-from ..ir.dtypes import BY_ONNX, MOVED, PROGRAM, from_onnx, to_onnx
+from ..ir.dtypes import BFLOAT16, BY_ONNX, MOVED, PROGRAM, from_onnx, to_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import is_symbolic
@@ -61,8 +61,16 @@ def _holds(dtype, n):
     return np.iinfo(dtype).min <= n <= np.iinfo(dtype).max
 
 
+def _cast_type(node):
+    """Readers make bfloat16 float32, but where it is only moved (ir/float16_moves.py)."""
+    to = node.attrs["to"]
+    return BFLOAT16 if to == to_onnx(BFLOAT16) else from_onnx(to)
+
+
 def _cast(node, x):
-    to = from_onnx(node.attrs["to"])
+    to = _cast_type(node)
+    if BFLOAT16 in (to, x.dtype):
+        return bfloat16.cast(x, to)
     if x.dtype == object and to.kind in "iu" and (to == np.int64 or all(_holds(to, n) for n in x.reshape(-1))):
         return x  # SymInts of a plan
     return x.astype(to)
@@ -193,7 +201,7 @@ def _read_clip(r: GraphBuilder, node):
         return r.add(Node("Identity", node.name, node.inputs[:1], node.outputs))
     else:
         bounds = [r.known(node, i) for i in (1, 2)]
-        floats = all(b is None or b.dtype == np.float32 and b.size == 1 for b in bounds)
+        floats = all(b is None or b.dtype in (np.float32, np.float16) and b.size == 1 for b in bounds)
         if not floats or any(b is None and node.input(i) for i, b in enumerate(bounds, 1)):
             return r.add(node)
         lo, hi = (b if b is None else b.item() for b in bounds)
@@ -297,10 +305,6 @@ def _test(function, name, *order):
     return _mapped(function, name, *order, dtype=always(np.bool_), symbolic=True)
 
 
-def _cast_type(node, inputs, i):
-    return from_onnx(node.attrs["to"])
-
-
 RECORDS = {
     "Abs": _unary("abs", np.abs),
     "Acos": _numpy(np.arccos),
@@ -313,14 +317,14 @@ RECORDS = {
     "Atanh": _numpy(np.arctanh),
     "Cast": Operator(
         _cast,
-        Inference(same_shape, dtype=_cast_type, symbolic=True),
+        Inference(same_shape, dtype=lambda node, inputs, i: _cast_type(node), symbolic=True),
         Kernel(
             _lower_cast,
-            "between float32, float64, bool and integers of 8, 32 and 64 bits; float32 and float16",
+            "between float32, float64, bool and integers of 8, 32 and 64 bits; float32 and float16 or bfloat16",
             dtypes=MOVED,
         ),
         _read_cast,
-        traits=Traits(is_identity=lambda node, x: x is not None and x.dtype == from_onnx(node.attrs["to"])),
+        traits=Traits(is_identity=lambda node, x: x is not None and x.dtype == _cast_type(node)),
     ),
     "CastLike": Operator(
         lambda node, x, like: x.astype(like.dtype),

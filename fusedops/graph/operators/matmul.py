@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ...layers import ConstantLinear
-from ..ir.float16 import as_float16_weights
+from ..ir.float16_weights import as_float16_weights
 from ..ir.graph_builder import GraphBuilder
 from ..steps.lowering import LoweringContext
 from ..steps.prepared import OfConstants, UnpackedLayer

@@ -10,7 +10,7 @@ from ..._core import Q_STEPS_OF_ZEROS
 from ..._internal import recurrent_weights
 from ...layers import GRU, LSTM, RNN
 from ...layers.dynamic_lstm import Weights, dynamic_lstm
-from ..ir.float16 import as_float16_weights
+from ..ir.float16_weights import as_float16_weights
 from ..ir.graph import Node
 from ..steps.lowering import LoweringContext
 from ..steps.prepared import UnpackedLayer

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from ..ir.dtypes import NARROW
 from ..ir.symbolic import guard
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, broadcast_shapes
@@ -141,10 +142,10 @@ def _heads_of(b, v, shape):
 
 
 def _as_stored(p: LoweringContext, *values):
-    """Values as they are before a Cast widens all of them from float16, which the kernel does itself."""
+    """Values as they are before a Cast widens all of them from one type of 16 bits, which the kernel does itself."""
     before = [_before(p, value, "Cast") for value in values]
-    stored = all(v is not None and p.known[v].dtype == np.float16 for v in before)
-    return before if stored else values
+    stored = {None if v is None else p.known[v].dtype for v in before}
+    return before if len(stored) == 1 and stored <= NARROW.keys() else values
 
 
 def _lower(p: LoweringContext, node):

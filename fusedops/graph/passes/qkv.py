@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from ..ir.float16 import exact_float16
+from ..ir.float16_weights import exact_float16
 from ..ir.graph import Node
 
 _VIEWS = "Reshape", "Transpose", "Squeeze", "Unsqueeze"

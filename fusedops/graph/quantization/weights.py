@@ -9,6 +9,7 @@ import numpy as np
 from ..._core import BITS_COLUMNS
 from ..._internal.progress import quiet
 from ..ir.explanation import Quantized, QuantizedLayer
+from ..ir.float16_weights import widen
 from ..ir.graph import unique
 from ..operators.matmul_nbits import pack, packed
 from ..operators.registry import OPERATORS
@@ -24,6 +25,7 @@ def quantize_weights(graph, weights, keep, tell=quiet):
     """(the graph with the weights of its products in so many bits, the Quantized); `keep` names layers that stay, and
     `tell` is told what part is done."""
     graph, bits = graph.copy(), bits_of(weights)
+    widen(graph)
     layers = [n for n in graph.nodes if n.op == "Linear" and graph.constant(n, 1) is not None]
     rows = [*_rounded_rows(graph, layers, _kept(layers, keep), bits, tell), *_others(graph, layers)]
     LOGGER.info("weights in %s: %d of %d layers", weights, sum(row.bits == bits for row in rows), len(rows))

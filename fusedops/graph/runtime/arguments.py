@@ -6,6 +6,7 @@ from operator import index
 import numpy as np
 
 from ... import _core
+from ..ir.dtypes import name_of
 from ..ir.errors import InvalidArgument
 
 _SEQUENCE = np.dtype(object)  # of inputs that are no tensors
@@ -72,9 +73,11 @@ def checked(x, value, any_shape=False):
             raise TypeError(f"{value.name} is a sequence: pass a list of arrays, not {type(x).__name__}")
         return [np.ascontiguousarray(a).reshape(np.shape(a)) for a in x]
     a = _core.as_array(x, value.name)
+    if value.dtype == _core.BFLOAT16 and _core.is_bfloat16(a.dtype):  # as another library names it
+        a = a.view(value.dtype)
     if a.dtype != value.dtype:
         raise TypeError(
-            f"{value.name} has dtype {a.dtype}, but the network takes {value.dtype}: pass "
+            f"{value.name} has dtype {a.dtype}, but the network takes {name_of(value.dtype)}: pass "
             f"{_core.conversion(x, value.name, value.dtype)}"
         )
     if not any_shape:

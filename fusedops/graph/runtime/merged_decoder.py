@@ -44,6 +44,16 @@ def sessions(session: Session) -> tuple[Session, FirstCall | None]:
     raise ValueError("no input of the network comes back as an output with more rows after it: it has no caches")
 
 
+def caches_of_calls(session: Session) -> dict[int, int]:
+    """{input: output} of what calls of a network give and later ones take: its caches, and what a merged decoder keeps
+    beside them."""
+    try:
+        later, first = sessions(session)
+    except ValueError:
+        return {}
+    return {c.input: c.output for c in later.caches} | ({} if first is None else first.kept)
+
+
 def _kept(graph, caches):
     """{input: output} of names that are alike as those of caches are: past.0.cross.key, present.0.cross.key."""
     inputs, outputs = ([v.name for v in values] for values in (graph.inputs, graph.outputs))

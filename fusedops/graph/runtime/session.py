@@ -19,6 +19,7 @@ from ..._internal.collector import resting
 from ..._internal.lazy import LazyModule
 from ..inference.shape_inference import MAX_VALUES, infer, shape_inputs
 from ..ir.float16_moves import keep_moved
+from ..ir.float16_weights import narrow, widen
 from ..ir.options import BuildOptions
 from ..ir.subgraph import DataDependentShape, decisions, inlined
 from ..ir.symbolic import Conditions, ShapeEnv
@@ -106,6 +107,7 @@ class Session:
     def optimized(cls, graph, options=BuildOptions()):
         """The session of a copy of a graph that went through all passes."""
         graph = graph.copy()
+        widen(graph)
         optimize(graph, fold=True, fuse=True)
         return cls(graph, options)
 
@@ -322,7 +324,9 @@ class Session:
         key = tuple((n.name, branch) for n, branch in decided.items())
         if key not in self._branches:
             graph = keep_moved(inlined(self.graph, decided).copy())
+            widened = widen(graph)
             optimize(graph, fold=self.options.fold, fuse=self.options.fuse, disabled=self.options.disabled)
+            narrow(graph, widened)
             self._branches[key] = Session(graph, self.options, inner=self.inner, shared=self.layers.shared)
         return self._branches[key]
 

@@ -305,6 +305,8 @@ class _Reader(GraphBuilder):
         outside = tensor.data_location == EXTERNAL
         raw = read_outside(tensor, self.library.files) if outside else tensor.raw_data
         if tensor.data_type in (_FLOAT16, _BFLOAT16):
+            if raw and tensor.data_type == _FLOAT16:
+                return array_of(memoryview(raw), np.dtype("<f2"), tuple(tensor.dims))
             bits = np.frombuffer(raw, "<u2") if raw else np.array(tensor.int32_data, np.int32)
             if tensor.data_type == _FLOAT16:
                 return bits.astype(np.uint16).view(np.float16).reshape(tuple(tensor.dims))

@@ -4,13 +4,16 @@ import math
 
 import numpy as np
 
-from ...ir.dtypes import FLOAT32
+from ...._internal import bfloat16
+from ...ir.dtypes import BFLOAT16, FLOAT32, NARROW
 from ...ir.graph_builder import GraphBuilder
 from ...ir.symbolic import deferred
 from ...steps.lowering import LoweringContext
 from ...steps.tensor import along, broadcast
 from ..schema import Inference, Kernel, Operator, values
 from .multi_head_attention import heads_of, lower_rotated, refuse, rotated
+
+_STORED = FLOAT32.union(NARROW)  # types of keys and values
 
 
 def _grouped_parts(node, query, key, value):
@@ -29,6 +32,10 @@ def _grouped(
 ):
     """Attention whose keys and values serve groups of heads, after those of earlier calls; each row has a length of
     its own."""
+    if past_k is not None and past_k.dtype == BFLOAT16:
+        past_k, past_v = (bfloat16.cast(x, np.float32) for x in (past_k, past_v))
+        y, *made = _grouped(node, query, key, value, past_k, past_v, lasts, total, cos, sin, positions, bias, sinks)
+        return y, *(bfloat16.cast(x, BFLOAT16) for x in made)
     q, *made, at = _present(node, query, key, value, past_k, past_v, lasts, total, cos, sin, positions)
     group, total = q.shape[1] // made[0].shape[1], int(total.reshape(-1)[0])
     k, v = (np.repeat(x[:, :, :total].astype(np.float32), group, 1) for x in made)
@@ -48,7 +55,7 @@ def _attends(node, known, alike):
     floats = [x.dtype for x in (query, bias, sinks, cos if rotary else None) if x is not None]
     if not node.attrs.get("causal", 1) or any(dtype != np.float32 for dtype in floats):
         return False
-    if past is not None and past.dtype not in (np.float32, np.float16):
+    if past is not None and past.dtype not in _STORED:
         return False
     if alike and (0 if past is None else past.shape[2]) < total - query.shape[1]:
         return False
@@ -254,7 +261,7 @@ RECORDS = {
     "com.microsoft.GroupQueryAttention": Operator(
         _grouped,
         Inference(_grouped_shape, _grouped_type, shape_inputs=(6,)),
-        Kernel(_lower, "causal", dtypes=FLOAT32 | {np.dtype(np.float16)}),
+        Kernel(_lower, "causal", dtypes=_STORED),
         _read_grouped,
         optional={1, 2},
     ),
