@@ -44,13 +44,13 @@ double fo_linear_nanoseconds(fo_dtype type, ptrdiff_t m, ptrdiff_t n, ptrdiff_t 
 }
 
 static double dense_nanoseconds(fo_dtype type, const fo_conv2d_shape *s, const fo_conv2d_size *z) {
-    const ptrdiff_t c = fo_qchannels(kernel_of(type), s), taps = s->kh * s->kw, pixels = z->n * z->oh * z->ow;
+    const ptrdiff_t line = fo_qline(kernel_of(type), s), taps = s->kh * s->kw, pixels = z->n * z->oh * z->ow;
     const bool bands = fo_qbands(kernel_of(type), s, z->ow);
     const fo_product_costs *p = costs_of(type);
     /* rows of windows that are copied, a group at a time; bands of an image have none, but what a group takes */
     const ptrdiff_t rows = bands ? s->groups > 1 : taps > 1 || s->sh * s->sw > 1 ? s->kh : 0;
     const double patches = (double)(pixels * s->groups * rows);
-    const double macs = (double)s->groups * products(type, pixels, s->oc / s->groups, c * taps);
+    const double macs = (double)s->groups * products(type, pixels, s->oc / s->groups, s->kh * line);
     return nanoseconds(p->start + p->patch * patches + macs);
 }
 
