@@ -27,12 +27,14 @@ double fo_convert_nanoseconds(fo_dtype type, ptrdiff_t elements) {
     return nanoseconds((type == FO_BF16 ? 0 : p->start) + p->convert * (double)elements);
 }
 
-/* Rows times n columns, of which vectors have some more; a weight takes as long as some rows. */
-static double products(fo_dtype type, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
+/* Rows of some segments of k elements times n columns, of which vectors and tiles have some more; a weight takes as
+ * long as some rows. */
+static double products(fo_dtype type, ptrdiff_t m, ptrdiff_t n, ptrdiff_t segments, ptrdiff_t k) {
     const fo_product_kernel *kernel = kernel_of(type);
     const fo_product_costs *p = costs_of(type);
+    const ptrdiff_t groups = kernel->tiles ? FO_TILE_GROUPS : kernel->phases;
     const double columns = (double)round_up(n, fo_active()->vl),
-                 steps = (double)round_up(k, kernel->product.group * kernel->phases);
+                 steps = (double)(segments * round_up(k, kernel->product.group * groups));
     const double rows = (double)m * p->step;
     return columns * (steps * (rows > p->weight ? rows : p->weight) + (double)m * p->result);
 }
@@ -40,17 +42,18 @@ static double products(fo_dtype type, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
 double fo_linear_nanoseconds(fo_dtype type, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
     if (type == FO_F32) return nanoseconds((double)n * (double)k * fmax((double)m, fo_float_costs.rows));
     if (type == FO_BF16 && !fo_has_bf16()) return INFINITY;
-    return nanoseconds(costs_of(type)->start + products(type, m, n, k));
+    return nanoseconds(costs_of(type)->start + products(type, m, n, 1, k));
 }
 
 static double dense_nanoseconds(fo_dtype type, const fo_conv2d_shape *s, const fo_conv2d_size *z) {
-    const ptrdiff_t c = fo_qchannels(kernel_of(type), s), taps = s->kh * s->kw, pixels = z->n * z->oh * z->ow;
+    const ptrdiff_t line = fo_qline(kernel_of(type), s), taps = s->kh * s->kw, pixels = z->n * z->oh * z->ow;
     const bool bands = fo_qbands(kernel_of(type), s, z->ow);
     const fo_product_costs *p = costs_of(type);
     /* rows of windows that are copied, a group at a time; bands of an image have none, but what a group takes */
     const ptrdiff_t rows = bands ? s->groups > 1 : taps > 1 || s->sh * s->sw > 1 ? s->kh : 0;
     const double patches = (double)(pixels * s->groups * rows);
-    const double macs = (double)s->groups * products(type, pixels, s->oc / s->groups, c * taps);
+    const double macs =
+        (double)s->groups * products(type, pixels, s->oc / s->groups, bands ? s->kh : 1, bands ? line : s->kh * line);
     return nanoseconds(p->start + p->patch * patches + macs);
 }
 

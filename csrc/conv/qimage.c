@@ -1,6 +1,8 @@
 #include <string.h>
 
-#include "../matmul/packing.h"
+#include "../machine/tune.h"
+#include "../runtime/arena.h"
+#include "../runtime/parallel.h"
 #include "qimage.h"
 
 bool fo_quniform(const fo_image *x, fo_qextent e, ptrdiff_t *ld) {
@@ -15,29 +17,52 @@ bool fo_qlines(const fo_image *x, fo_qextent e, ptrdiff_t *ld, ptrdiff_t *line) 
     return *line && (e.c == 1 || x->sc == 1) && (e.n == 1 || x->sn == e.h * *line);
 }
 
+static void transpose(const fo_kernels *kn, ptrdiff_t size, ptrdiff_t rows, ptrdiff_t columns, const void *x,
+                      ptrdiff_t ldx, void *y, ptrdiff_t ldy) {
+    if (size == 1)
+        kn->transpose_8(rows, columns, x, ldx, y, ldy);
+    else if (size == 2)
+        kn->transpose_16(rows, columns, x, ldx, y, ldy);
+    else
+        kn->transpose(rows, columns, x, ldx, y, ldy);
+}
+
+void fo_qmove_pixels(const fo_kernels *kn, ptrdiff_t size, ptrdiff_t c, ptrdiff_t pixels, const void *x, fo_qsteps from,
+                     void *y, fo_qsteps to) {
+    if (from.w == 1 && to.c == 1) {
+        transpose(kn, size, c, pixels, x, from.c, y, to.w);
+    } else if (from.c == 1 && to.w == 1) {
+        transpose(kn, size, pixels, c, x, from.w, y, to.c);
+    } else {
+        for (ptrdiff_t p = 0; p < pixels; p++)
+            for (ptrdiff_t i = 0; i < c; i++)
+                memcpy((char *)y + (p * to.w + i * to.c) * size, (const char *)x + (p * from.w + i * from.c) * size,
+                       (size_t)size);
+    }
+}
+
+void fo_qround_pixels(const fo_kernels *kn, ptrdiff_t c, ptrdiff_t pixels, const float *x, fo_qsteps from, float *near,
+                      uint16_t *y) {
+    if ((from.c == 1 || c == 1) && from.w == c) {
+        kn->narrow(pixels * c, x, y);
+    } else if (from.c == 1) {
+        for (ptrdiff_t p = 0; p < pixels; p++) kn->narrow(c, x + p * from.w, y + p * c);
+    } else if (from.w == 1 && c <= FO_TRANSPOSE_ELEMENTS) {
+        uint16_t *planes = (uint16_t *)near;
+        for (ptrdiff_t i = 0; i < c; i++) kn->narrow(pixels, x + i * from.c, planes + i * pixels);
+        kn->transpose_16(c, pixels, planes, pixels, y, c);
+    } else {
+        fo_qmove_pixels(kn, sizeof *x, c, pixels, x, from, near, (fo_qsteps){1, c});
+        kn->narrow(pixels * c, near, y);
+    }
+}
+
 typedef struct {
     fo_qextent e;
     ptrdiff_t size; /* of an element */
     fo_image from, to;
     ptrdiff_t piece, pieces; /* pixels of a task; tasks of a row */
 } moving;
-
-static void move_pixel(const moving *m, const char *x, char *y, ptrdiff_t pixels) {
-    for (ptrdiff_t p = 0; p < pixels; p++)
-        for (ptrdiff_t c = 0; c < m->e.c; c++)
-            memcpy(y + (p * m->to.sw + c * m->to.sc) * m->size, x + (p * m->from.sw + c * m->from.sc) * m->size,
-                   (size_t)m->size);
-}
-
-static void transpose(const moving *m, ptrdiff_t rows, ptrdiff_t columns, const void *x, ptrdiff_t ldx, void *y,
-                      ptrdiff_t ldy) {
-    if (m->size == 1)
-        fo_active()->transpose_8(rows, columns, x, ldx, y, ldy);
-    else if (m->size == 2)
-        fo_transpose_16(rows, columns, x, ldx, y, ldy);
-    else
-        fo_active()->transpose(rows, columns, x, ldx, y, ldy);
-}
 
 static void move_task(void *context, ptrdiff_t task, int thread) {
     const moving *m = context;
@@ -46,12 +71,7 @@ static void move_task(void *context, ptrdiff_t task, int thread) {
     const char *x = (const char *)f->data + (row / m->e.h * f->sn + row % m->e.h * f->sh + w * f->sw) * m->size;
     char *y = (char *)t->data + (row / m->e.h * t->sn + row % m->e.h * t->sh + w * t->sw) * m->size;
     (void)thread;
-    if (f->sw == 1 && t->sc == 1)
-        transpose(m, m->e.c, pixels, x, f->sc, y, t->sw);
-    else if (f->sc == 1 && t->sw == 1)
-        transpose(m, pixels, m->e.c, x, f->sw, y, t->sc);
-    else
-        move_pixel(m, x, y, pixels);
+    fo_qmove_pixels(fo_active(), m->size, m->e.c, pixels, x, (fo_qsteps){f->sc, f->sw}, y, (fo_qsteps){t->sc, t->sw});
 }
 
 void fo_qmove(fo_qextent e, fo_dtype type, const fo_image *from, const fo_image *to) {
@@ -62,7 +82,7 @@ void fo_qmove(fo_qextent e, fo_dtype type, const fo_image *from, const fo_image 
     fo_parallel_for(e.n * m.e.h * m.pieces, fo_threads_for(0.2 * (double)(e.n * e.c * e.h * e.w)), move_task, &m);
 }
 
-/* Pixels of a row of the image, by way of floats that stay near where they are not neighbours' channels already. */
+/* Floats of a row of the image as bfloat16. */
 typedef struct {
     fo_qextent e;
     fo_image from, to;
@@ -72,24 +92,12 @@ typedef struct {
 
 static void round_task(void *context, ptrdiff_t task, int thread) {
     const rounding *r = context;
-    const ptrdiff_t c = r->e.c, w = task % r->pieces * r->piece, row = task / r->pieces,
-                    pixels = min_(r->piece, r->e.w - w);
+    const ptrdiff_t w = task % r->pieces * r->piece, row = task / r->pieces, pixels = min_(r->piece, r->e.w - w);
     const fo_image *f = &r->from, *t = &r->to;
     const float *x = f->data + row / r->e.h * f->sn + row % r->e.h * f->sh + w * f->sw;
     uint16_t *y = (uint16_t *)t->data + row / r->e.h * t->sn + row % r->e.h * t->sh + w * t->sw;
-    if ((f->sc == 1 || c == 1) && f->sw == c) {
-        fo_active()->narrow(pixels * c, x, y);
-    } else if (f->sc == 1) {
-        for (ptrdiff_t p = 0; p < pixels; p++) fo_active()->narrow(c, x + p * f->sw, y + p * c);
-    } else {
-        float *near = r->scratch + thread * r->each;
-        if (f->sw == 1)
-            fo_active()->transpose(c, pixels, x, f->sc, near, c);
-        else
-            for (ptrdiff_t p = 0; p < pixels; p++)
-                for (ptrdiff_t i = 0; i < c; i++) near[p * c + i] = x[p * f->sw + i * f->sc];
-        fo_active()->narrow(pixels * c, near, y);
-    }
+    float *near = r->scratch ? r->scratch + thread * r->each : NULL;
+    fo_qround_pixels(fo_active(), r->e.c, pixels, x, (fo_qsteps){f->sc, f->sw}, near, y);
 }
 
 fo_status fo_qround(fo_qextent e, const fo_image *from, const fo_image *to) {
@@ -98,7 +106,7 @@ fo_status fo_qround(fo_qextent e, const fo_image *from, const fo_image *to) {
     if (e.h > 1 && from->sh == e.w * from->sw) r.e.w *= e.h, r.e.h = 1; /* rows are one */
     r.piece = clamp_(FO_COPY_BYTES / (4 * max_(e.c, 1)), 16, max_(r.e.w, 1)), r.pieces = div_up(r.e.w, r.piece);
     r.each = r.piece * e.c;
-    if (from->sc != 1 && e.c > 1 && !(r.scratch = fo_arena_share(&r.each, threads, 0))) return FO_NO_MEMORY;
+    if (from->sc != 1 && !(r.scratch = fo_arena_share(&r.each, threads, 0))) return FO_NO_MEMORY;
     fo_parallel_for(e.n * r.e.h * r.pieces, threads, round_task, &r);
     if (r.scratch) fo_arena_release(r.scratch);
     return FO_OK;

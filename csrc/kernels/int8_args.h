@@ -7,11 +7,11 @@
 
 #include "product.h"
 
-/* Patches of an image whose channels are neighbors: rows of kh * kw * c bytes, flipped; what is outside
- * the image is `zero`. */
+/* Patches of an image whose channels are neighbors: rows of kh lines, each kw * c bytes, flipped, in the room of
+ * `line`; what is outside the image is `zero`. */
 typedef struct {
     const uint8_t *x; /* the first channel */
-    ptrdiff_t sn, sh, sw, c;
+    ptrdiff_t sn, sh, sw, c, line;
     ptrdiff_t ih, iw, oh, ow, kh, kw, top, left;
     ptrdiff_t stride_h, stride_w, dilation_h, dilation_w;
     uint8_t flip, zero;

@@ -168,6 +168,8 @@ typedef struct fo_product_kernel {
 
 #define FO_OF(type) (1u << (type))
 
+enum { FO_TILE_GROUPS = 16 }; /* of four bytes, in a row of a tile (AMX) */
+
 /* Columns of the next panel of groups where so many are left. */
 static inline ptrdiff_t fo_panel_columns(ptrdiff_t left, ptrdiff_t vl, ptrdiff_t nr) {
     const ptrdiff_t vectors = (left + vl - 1) / vl;

@@ -260,8 +260,8 @@ typedef struct {
     /* The least and the largest of n floats and 0; NaN where one is */ \
     X(range, (ptrdiff_t n, const float *x, float range[2]), DOTS) \
     X(flip, (ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y), DOTS) /* y = x ^ flip */ \
-    /* Groups of four bytes as the operands of two phases */ \
-    X(split, (ptrdiff_t groups, const uint8_t *x, uint8_t *y), DOTS) \
+    /* Groups of four bytes, or of three and a 0 (four are read), as the operands of two phases */ \
+    X(split, (ptrdiff_t groups, ptrdiff_t bytes, const uint8_t *x, uint8_t *y), DOTS) \
     /* Sums of the rows of A, m of them, of int8 */ \
     X(row_sums, (const fo_gemm_args *, int32_t *sums), DOTS) \
     X(patches, (const fo_qpatches *, ptrdiff_t pixel, uint8_t *row), DOTS) \

@@ -113,7 +113,8 @@ static const double FO_IM2COL_MAX_SHARE_DILATED = 0.95;
 static const double FO_IM2COL_DILATED = 1.15; /* times its multiply-adds, above the usual share */
 /* One row, as of a sequence, has none: its bits must not depend on its length, and without patches it takes 0.57 to
  * 0.95 of the time, but for a few pixels of many channels (512 -> 512 of 3 taps, 4 pixels: AVX-512 1.5, AVX2 0.8). */
-/* Copies take longer than they gain where patches are short: 3 -> 32 channels at 16x16, stride 2, 1.7 times as long. */
+/* Copies take longer than they gain where patches are short: 3 -> 32 channels at 16x16, stride 2, 1.7 times as long.
+ * Windows of int8 and bfloat16 are then read from bands of the image, however narrow. */
 enum { FO_IM2COL_MIN_CHANNELS = 8 };
 
 /* pixels of a task that need no more, so that threads share pixels rather than weights */
@@ -184,7 +185,8 @@ enum {
     FO_ACTIVATED_FLOATS = 1 << 10, /* of a row that are activated in a second pass: they stay in the first level */
     FO_SOFTMAX_FLOATS = 8 << 10,   /* of a row that is kept between its passes, else it is read again */
     /* Rows or columns beyond whole blocks, up to which they go by element where a vector is a line: of 49 pixels three
-     * blocks take 210 cycles, a fourth for the last pixel 70. */
+     * blocks take 210 cycles, a fourth for the last pixel 70. So many rows of 8 or 16 bits are interleaved in plain C:
+     * three of 224 take 25 ns (Zen 4). */
     FO_TRANSPOSE_ELEMENTS = 4
 };
 
@@ -215,17 +217,21 @@ enum { FO_AMX_B_BYTES = 512 << 10 };
 
 /* Times in multiply-adds of float32 at the speed that costs of convolutions count with. Measured on 37 shapes in one
  * run (Zen 5: AVX-512 and AVX2 with dot products of int8, AVX2 without): a product in int8 3.1 to 4.1 times as fast
- * with dot products and 0.9 to 1.3 without; a row of a patch 3 to 10 ns; a depthwise result 0.1 to 0.3 ns. With tiles
- * of bytes a product is 2 to 3.6 times as fast as with dot products (Sapphire Rapids). */
+ * with dot products and 0.9 to 1.3 without; a row of a patch 3 to 10 ns; a depthwise result 0.1 to 0.3 ns.
+ *
+ * Of AMX those of bfloat16 are fitted to prototypes on a Xeon (Sapphire Rapids, 2026-11-29, one thread). Predicted over
+ * measured time: 0.97 to 1.6 of 1x1 convolutions at 56x56 to 14x14 (0.72 of 32 -> 64 at 112x112), 1.05 of 3x3 64 -> 64
+ * at 56x56, 0.8 to 1.1 of 128 rows of 768 to 3072 columns, 0.83 of the 7x7 first layer and 0.6 of the 3x3 one. A tile
+ * of int8 has twice the steps in the same bytes and cycles; its results take more instructions and half the bytes. */
 typedef struct fo_product_costs {
     double start;           /* a call */
     double convert;         /* an element, between float32 and bytes */
-    double step, weight;    /* a product; the least for a weight, which comes from a cache */
+    double step, weight;    /* a product (of tiles, whole ones); the least for a weight, which comes from a cache */
     double result, patch;   /* a result's rounding and bytes; a row of a window, which is copied */
     double depthwise, quad; /* a depthwise result; four taps of a column of its window */
     double curve;           /* of a depthwise result, an activation that is no clip, beyond what it takes in float32 */
 } fo_product_costs;
-static const fo_product_costs fo_costs_of_amx = {10000, 8, 0.1, 1.2, 6, 800, 2.3, 3.1, 150},
+static const fo_product_costs fo_costs_of_amx = {10000, 8, 0.06, 1.2, 6, 800, 2.3, 3.1, 150},
                               fo_costs_of_vnni = {10000, 8, 0.25, 1.2, 6, 800, 2.3, 3.1, 150};
 #ifdef __aarch64__
 /* Counted, not timed: vector instructions of the inner loops, for a multiply-add of float32 one. NEON's dot products
@@ -236,9 +242,8 @@ static const fo_product_costs fo_costs_of_multiply_add = {10000, 8, 2.2, 2.2, 16
 static const fo_product_costs fo_costs_of_multiply_add = {10000, 8, 0.66, 1.4, 16, 800, 0.2, 5.2, 75};
 #endif
 /* Products of bfloat16, the first five alone: with AVX512_BF16 two steps take as long as one of float32 (Zen 4: linear
- * 1.95, 1x1 1.7, 3x3 0.53 of Winograd's speed), and with BFMMLA, as counted, 54 instructions instead of 96; AMX, at
- * half the rate of int8, was not timed. */
-static const fo_product_costs fo_costs_of_bf16_amx = {5000, 6, 0.2, 2, 4, 800, 0, 0, 0},
+ * 1.95, 1x1 1.7, 3x3 0.53 of Winograd's speed), and with BFMMLA, as counted, 54 instructions instead of 96. */
+static const fo_product_costs fo_costs_of_bf16_amx = {5000, 6, 0.12, 2, 6, 800, 0, 0, 0},
                               fo_costs_of_bf16 = {5000, 6, 0.5, 2, 4, 800, 0, 0, 0};
 /* In float32: the rows that a weight takes as long as; of a depthwise convolution an element of the image and a tap. */
 static const struct {

@@ -70,7 +70,7 @@ static void make_rows(const product_job *job, fo_gemm_args *g, ptrdiff_t group, 
         uint8_t *to = is_raw(plan) ? raw : rows;
         memset(to + bytes, 0, (size_t)(whole - bytes));
         job->call->row(job->call, group, i + r, to, scale + r * scales, zero + r * scales);
-        if (kernel->phases > 1) plan->kn->split(plan->steps, raw, rows);
+        if (kernel->phases > 1) plan->kn->split(plan->steps, 4, raw, rows);
         if (kernel->reads != kernel->product.a) plan->kn->widen(plan->k, kernel->product.a, raw, (float *)rows);
     }
     const bool floats = kernel->reads == FO_F32;

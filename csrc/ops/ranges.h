@@ -16,12 +16,12 @@ bool fo_qrange_of_rows(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, const flo
 /* n floats as uint8 by the range of all, on all threads; false where memory is short. */
 bool fo_qby_range(ptrdiff_t n, const float *x, uint8_t *bytes, fo_qrange *range);
 
-/* Kernels take int8 as x ^ flip, whose zero point is x's + offset; bfloat16 as it is. */
+/* Kernels take int8 as x ^ flip, whose zero point is x's + offset; bfloat16, and floats that become it, as they are. */
 static inline uint8_t fo_qflip(const fo_kernels *kn, fo_dtype type) {
-    return type != FO_BF16 && (type == FO_S8) != kn->is_signed ? 0x80 : 0;
+    return fo_size(type) == 1 && (type == FO_S8) != kn->is_signed ? 0x80 : 0;
 }
 static inline int32_t fo_qoffset(const fo_kernels *kn, fo_dtype type) {
-    return type == FO_BF16 ? 0 : (type == FO_S8 ? 128 : 0) - (kn->is_signed ? 128 : 0);
+    return fo_size(type) > 1 ? 0 : (type == FO_S8 ? 128 : 0) - (kn->is_signed ? 128 : 0);
 }
 
 #endif

@@ -42,6 +42,11 @@ CONVOLUTIONS = [
     dict(x=(2, 17, 12, 11), w=(17, 1, 7, 7), padding=3, groups=17),
     dict(x=(1, 16, 15, 13), w=(16, 1, 3, 3), dilation=2, padding=2, groups=16),
     dict(x=(1, 1, 8, 9), w=(3, 1, 3, 3), padding=1),
+    dict(x=(1, 2, 9, 40), w=(8, 2, 5, 5), padding=2),
+    dict(x=(2, 4, 9, 11), w=(33, 4, 3, 3), padding=1, stride=2),
+    dict(x=(1, 7, 8, 34), w=(20, 7, 3, 3), padding=1),
+    dict(x=(1, 9, 6, 70), w=(16, 9, 3, 3), padding=1),
+    dict(x=(1, 3, 31, 79), w=(18, 3, 11, 11), padding=5, stride=4),
 ]
 
 
@@ -58,6 +63,26 @@ def test_conv2d(bf16_products, threads, rng, case, layout):
     options = dict(bias=bias, residual=residual, activation="relu", layout=layout)
     check(y, oracle.conv2d(bf16(given), bf16(w), **options, **case))
     np.testing.assert_array_equal(layer._weights()[0], bf16(w))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_what_is_outside_a_window_does_not_count(bf16_products, rng, layout, value):
+    """Lines of three pixels of three channels are whole groups with an element of the next pixel."""
+    x, w = rng.standard_normal((2, 3, 9, 40), np.float32), rng.standard_normal((24, 3, 3, 3), np.float32)
+    layer = fo.Conv2d(w, padding=1, layout=layout, precision="bfloat16")
+
+    def called(x):
+        y = layer(x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1)))
+        return y if layout == "NCHW" else y.transpose(0, 3, 1, 2)
+
+    expected = called(x).copy()
+    for column in 0, 17, 39:
+        x[1, 0, 4, column] = value
+        expected[1, :, 3:6, max(column - 1, 0) : column + 2] = np.nan
+    y = called(x)
+    y[~np.isfinite(y)] = np.nan
+    np.testing.assert_array_equal(y, expected)
 
 
 SPREADING = [

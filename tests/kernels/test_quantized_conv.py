@@ -42,6 +42,12 @@ SHAPES = [
     (4, (7, 60), 12, (3, 2), dict(stride=2, padding=((1, 0), (0, 1)))),
     (8, (6, 26), 6, (5, 3), dict(padding=((4, 3), (1, 2)), dilation=(2, 1), groups=2)),
     (4, (3, 2), 5, (1, 9), dict(padding=(0, 30))),
+    (1, (28, 28), 33, (5, 5), dict(padding=2)),
+    (3, (6, 130), 34, (3, 3), dict(padding=1)),
+    (5, (9, 31), 12, (3, 3), dict(padding=1, stride=2)),
+    (7, (6, 20), 17, (2, 5), dict(stride=(1, 3))),
+    (10, (8, 40), 8, (3, 3), dict(padding=1)),
+    (6, (11, 40), 9, (3, 11), dict(padding=5)),
 ]
 DEPTHWISE = [
     (c, size, c, kernel, options | dict(groups=c))

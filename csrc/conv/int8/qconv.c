@@ -39,6 +39,7 @@ static fo_qpatches patches_of(const fo_qconv2d *plan, fo_dtype type, const fo_co
                          .sh = x->sh * size,
                          .sw = x->sw * size,
                          .c = s->ic / s->groups * size,
+                         .line = plan->line * size,
                          .ih = z->ih,
                          .iw = z->iw,
                          .oh = z->oh,
@@ -176,10 +177,15 @@ static fo_status run_gemm(const fo_qconv2d *plan, const fo_conv2d_size *z, const
     return fo_product_run(p);
 }
 
+/* Whether a convolution copies bands of its image, in any order and type that x may have. */
+static bool by_bands(const fo_qconv2d *plan, const fo_conv2d_size *z) {
+    return !plan->depthwise && fo_qbands(plan->products.kernel, &plan->s, z->ow);
+}
+
 static fo_status run_im2col(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_product_call *p) {
-    if (!fo_qbands(plan->products.kernel, &plan->s, z->ow)) return run_patches(plan, z, x, p);
+    if (!by_bands(plan, z)) return run_patches(plan, z, x, p);
     const fo_qpatches patches = patches_of(plan, p->types.x, z, x);
-    return fo_qrun_bands(p, &patches, z->n, x->sc, plan->channels);
+    return fo_qrun_bands(p, &patches, z->n, (fo_qsteps){x->sc, x->sw}, plan->pixel);
 }
 
 /* Whether the kernels can write or add an image as it lies; `line`: of its rows, 0 where all pixels are one row's. */
@@ -203,8 +209,9 @@ static fo_status run_bytes(const fo_qconv2d *plan, run_fn *run, fo_types types, 
     fo_product_call p = {.plan = &plan->products, .types = types, .m = z->n * z->oh * z->ow};
     p.residual = residual ? residual->data : NULL;
     if (fits_planes(plan, &p, z, x, y)) return run_planes(plan, z, &p, x, y);
-    const bool pads = plan->channels != in.c / plan->s.groups; /* while it is copied, in any order */
-    const bool moves_x = in.c > 1 && x->sc != 1 && !pads, moves_y = !fits_lines(plan, y, out, &p.ldc, &p.c_line),
+    /* planes of many channels at once: rows of a band, which are transposed as they are copied, fill fewer vectors */
+    const bool in_bands = by_bands(plan, z) && (types.x == FO_F32 || in.c / plan->s.groups < FO_IM2COL_MIN_CHANNELS);
+    const bool moves_x = in.c > 1 && x->sc != 1 && !in_bands, moves_y = !fits_lines(plan, y, out, &p.ldc, &p.c_line),
                moves_r = residual && !fits_lines(plan, residual, out, &p.ldr, &p.r_line);
     const ptrdiff_t bytes[] = {moves_x ? fo_qroom(in, types.x) : 0, moves_y ? fo_qroom(out, types.y) : 0,
                                moves_r ? fo_qroom(out, types.residual) : 0};
@@ -290,10 +297,11 @@ static fo_status run_floats(const fo_qconv2d *plan, run_fn *run, fo_types types,
 typedef fo_status run_as(const fo_qconv2d *plan, run_fn *run, fo_types types, const fo_conv2d_size *z,
                          const fo_image *x, const fo_image *residual, const fo_image *y);
 
-/* Runs on images as they are, or on floats that are rounded or quantized before. */
-static run_as *run_of(const fo_qconv2d *plan, fo_dtype x) {
+/* Runs on images as they are, or on floats that are rounded or quantized before; bands round their own. */
+static run_as *run_of(const fo_qconv2d *plan, fo_dtype x, const fo_conv2d_size *z) {
     if (x != FO_F32) return run_bytes;
-    return plan->products.kernel->product.a == FO_BF16 ? run_rounded : run_floats;
+    if (plan->products.kernel->product.a != FO_BF16) return run_floats;
+    return by_bands(plan, z) ? run_bytes : run_rounded;
 }
 
 #define ROW(row, condition) \
@@ -309,7 +317,7 @@ static run_as *run_of(const fo_qconv2d *plan, fo_dtype x) {
                               const fo_image *y) { \
         const fo_layout *l = &call->layout; \
         const fo_qconv2d *q = call->plan->q; \
-        return run_of(q, l->types.x)(q, run_##row, l->types, &l->z, x, r, y); \
+        return run_of(q, l->types.x, &l->z)(q, run_##row, l->types, &l->z, x, r, y); \
     }
 ROW(depthwise, plan->q->depthwise)
 ROW(gemm, plan->q && !plan->q->depthwise && plan->s.kh * plan->s.kw == 1)

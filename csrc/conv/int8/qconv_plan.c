@@ -8,21 +8,25 @@
 #include "qconv_plan.h"
 #include "windows.h"
 
-/* w (oc, c, kh, kw), of a type, in the order of patches: (oc, kh, kw, channels), where more channels have weights that
- * are 0, or their zero points; NULL where memory is short. */
-static void *in_order_of_patches(const fo_conv2d_shape *s, ptrdiff_t channels, fo_dtype type, const void *w,
-                                 const int8_t *zero) {
-    const ptrdiff_t c = s->ic / s->groups, taps = s->kh * s->kw, size = fo_size(type),
-                    bytes = s->oc * channels * taps * size;
-    char *to = fo_alloc((size_t)max_(bytes, 1));
+/* Where a column's weight of tap t and channel i is, in the order of patches. */
+static ptrdiff_t weight_at(const fo_qconv2d *plan, ptrdiff_t t, ptrdiff_t i) {
+    return t / plan->s.kw * plan->line + t % plan->s.kw * plan->pixel + i;
+}
+
+/* w (oc, c, kh, kw), of a type, in the order of patches: (oc, kh, line), where elements that are no weights are 0, or
+ * zero points; NULL where memory is short. */
+static void *in_order_of_patches(const fo_qconv2d *plan, fo_dtype type, const void *w, const int8_t *zero) {
+    const fo_conv2d_shape *s = &plan->s;
+    const ptrdiff_t c = s->ic / s->groups, taps = s->kh * s->kw, size = fo_size(type), each = s->kh * plan->line * size;
+    char *to = fo_alloc((size_t)max_(s->oc * each, 1));
     if (!to) return NULL;
-    for (ptrdiff_t o = 0, each = channels * taps * size; o < s->oc; o++)
+    for (ptrdiff_t o = 0; o < s->oc; o++) {
         memset(to + o * each, zero ? zero[o] : 0, (size_t)each);
-    for (ptrdiff_t o = 0; o < s->oc; o++)
         for (ptrdiff_t i = 0; i < c; i++)
             for (ptrdiff_t t = 0; t < taps; t++)
-                memcpy(to + ((o * taps + t) * channels + i) * size, (const char *)w + ((o * c + i) * taps + t) * size,
+                memcpy(to + o * each + weight_at(plan, t, i) * size, (const char *)w + ((o * c + i) * taps + t) * size,
                        (size_t)size);
+    }
     return to;
 }
 
@@ -90,16 +94,16 @@ static bool make_products(fo_linear *to, fo_dtype type, ptrdiff_t groups, ptrdif
 /* False where memory is short. */
 static bool make(fo_qconv2d *plan, const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q) {
     const fo_product_kernel *kernel = fo_product_of(fo_active(), type == FO_S8 ? FO_U8 : type, type);
-    const ptrdiff_t taps = shape->kh * shape->kw, channels = fo_qchannels(kernel, shape), k = channels * taps;
-    *plan = (fo_qconv2d){.s = *shape, .channels = channels};
+    *plan = (fo_qconv2d){.s = *shape, .pixel = fo_qpixel(kernel, shape), .line = fo_qline(kernel, shape)};
     plan->depthwise = type == FO_S8 && q->x.scale && fo_qdepthwise(shape); /* others are products */
-    void *ordered = in_order_of_patches(shape, channels, type, w, q->w_zero);
+    const ptrdiff_t k = shape->kh * plan->line;
+    void *ordered = in_order_of_patches(plan, type, w, q->w_zero);
     const bool made =
         ordered && make_products(&plan->products, type, shape->groups, shape->oc / shape->groups, k, ordered, q);
     fo_free(ordered);
     if (!made || !plan->depthwise) return made;
     fo_product_free(&plan->products); /* one group's constants are neighbors */
-    return make_products(&plan->products, FO_S8, 1, shape->oc, taps, w, q) && make_depthwise(plan, w);
+    return make_products(&plan->products, FO_S8, 1, shape->oc, shape->kh * shape->kw, w, q) && make_depthwise(plan, w);
 }
 
 fo_conv2d *fo_qconv2d_plan(const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q) {
@@ -131,12 +135,12 @@ ptrdiff_t fo_qconv2d_bytes(const fo_qconv2d *plan) {
 
 bool fo_qconv2d_weights(const fo_qconv2d *plan, float *w) {
     const fo_linear *p = &plan->products;
-    const ptrdiff_t channels = plan->channels, c = plan->s.ic / plan->s.groups, taps = plan->s.kh * plan->s.kw;
+    const ptrdiff_t c = plan->s.ic / plan->s.groups, taps = plan->s.kh * plan->s.kw;
     float *column = fo_alloc((size_t)max_(p->k, 1) * sizeof *column);
     for (ptrdiff_t o = 0; column && o < plan->s.oc; o++) {
         fo_product_column(p, o, column);
         for (ptrdiff_t i = 0; i < c; i++)
-            for (ptrdiff_t t = 0; t < taps; t++) w[(o * c + i) * taps + t] = column[t * channels + i];
+            for (ptrdiff_t t = 0; t < taps; t++) w[(o * c + i) * taps + t] = column[weight_at(plan, t, i)];
     }
     fo_free(column);
     return column;

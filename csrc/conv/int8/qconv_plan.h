@@ -9,7 +9,7 @@
 typedef struct fo_qconv2d {
     fo_conv2d_shape s;
     bool depthwise;
-    ptrdiff_t channels; /* of a group in packed weights (fo_qchannels) */
+    ptrdiff_t pixel, line; /* elements of a pixel of a group and of a line of a window in packed weights (windows.h) */
     fo_linear products;
     ptrdiff_t block, taps_block; /* bytes of weights of a block of channels; of a channel's taps */
     int8_t *w, *taps;            /* in blocks of channels; by channel, for planes */

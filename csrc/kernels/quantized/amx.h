@@ -11,8 +11,8 @@
  */
 enum {
     AMX_ROWS = 16,
-    AMX_GROUPS = 16,
-    MIN_AMX_GROUPS = AMX_GROUPS / 4,
+    AMX_GROUPS = FO_TILE_GROUPS,
+    MIN_AMX_GROUPS = 3, /* of a step; dot products of two groups take as long: four tiles 64 cycles */
     AMX_COLUMNS = 2 * VL,
     AMX_LINE = LINE_FLOATS * sizeof(float)
 };
@@ -304,10 +304,10 @@ INLINE void gemm_amx(const fo_dtype type, const fo_gemm_args *g, ptrdiff_t group
     amx_end_all(&c.waiting);
 }
 
-/* Few rows are bound by reading weights, few groups by the epilogue. */
+/* Few rows are bound by reading weights, half a tile's groups by the epilogue. */
 void fo_gemm_int8_amx(const fo_gemm_args *g) {
     const ptrdiff_t groups = tile_groups(g->k);
-    if (!groups || g->m <= Q_ROWS || g->k * g->segments < AMX_GROUPS) {
+    if (!groups || g->m <= Q_ROWS || 2 * g->k * g->segments < AMX_GROUPS) {
         gemm_by_table(FO_S8, g, &tiles_S8, AMX_COLUMNS);
         return;
     }
@@ -318,7 +318,7 @@ void fo_gemm_int8_amx(const fo_gemm_args *g) {
 /* However few rows: a tile adds in another order than a dot product. */
 void fo_gemm_bf16_amx(const fo_gemm_args *g) {
     const ptrdiff_t groups = tile_groups(g->k);
-    if (!groups || g->k * g->segments < AMX_GROUPS) {
+    if (!groups || 2 * g->k * g->segments < AMX_GROUPS) {
         gemm_by_table(FO_BF16, g, &tiles_BF16, AMX_COLUMNS);
         return;
     }

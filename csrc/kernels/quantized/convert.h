@@ -79,7 +79,8 @@ void FO_NAME(fo_patches)(const fo_qpatches *p, ptrdiff_t pixel, uint8_t *row) {
     const ptrdiff_t image = pixel / (p->oh * p->ow), at = pixel % (p->oh * p->ow);
     const ptrdiff_t w = at % p->ow * p->stride_w - p->left, bytes = p->kw * p->c;
     ptrdiff_t h = at / p->ow * p->stride_h - p->top;
-    for (ptrdiff_t i = 0; i < p->kh; i++, h += p->dilation_h, row += bytes) {
+    for (ptrdiff_t i = 0; i < p->kh; i++, h += p->dilation_h, row += p->line) {
+        fill_bytes(p->line - bytes, zero, row + bytes);
         if (h >= 0 && h < p->ih)
             patch_row(p, p->x + image * p->sn + h * p->sh, w, mask, zero, row);
         else
@@ -107,11 +108,16 @@ void FO_NAME(fo_narrow_bf16)(ptrdiff_t n, const float *x, uint16_t *y) {
 #endif
 
 /* Sets of two phases: even bytes of a group as 16-bit integers, then odd ones. */
-void FO_NAME(fo_split)(ptrdiff_t groups, const uint8_t *restrict x, uint8_t *restrict y) {
+INLINE void split(const ptrdiff_t bytes, ptrdiff_t groups, const uint8_t *restrict x, uint8_t *restrict y) {
+    const uint32_t odd = bytes == 3 ? 0xff : 0x00ff00ff;
     for (ptrdiff_t g = 0; g < groups; g++) {
         uint32_t four, two[2];
-        memcpy(&four, x + 4 * g, sizeof four);
-        two[0] = four & 0x00ff00ff, two[1] = four >> 8 & 0x00ff00ff;
+        memcpy(&four, x + bytes * g, sizeof four);
+        two[0] = four & 0x00ff00ff, two[1] = four >> 8 & odd;
         memcpy(y + 8 * g, two, sizeof two);
     }
+}
+
+void FO_NAME(fo_split)(ptrdiff_t groups, ptrdiff_t bytes, const uint8_t *x, uint8_t *y) {
+    bytes == 3 ? split(3, groups, x, y) : split(4, groups, x, y);
 }

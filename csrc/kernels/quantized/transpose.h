@@ -1,5 +1,25 @@
 /* Transpositions of elements of 8 and 16 bits. Those of 32 are in copy.h. */
 
+/* Few rows, whose columns follow one another: the compiler makes vectors of it. */
+#define INTERLEAVE(bits) \
+    INLINE void interleave_##bits(const int m, ptrdiff_t n, const uint##bits##_t *restrict x, ptrdiff_t ldx, \
+                                  uint##bits##_t *restrict y) { \
+        for (ptrdiff_t j = 0; j < n; j++) UNROLL_FOR (int i = 0; i < m; i++) y[j * m + i] = x[i * ldx + j]; \
+    } \
+    static bool interleaves_##bits(ptrdiff_t m, ptrdiff_t n, const uint##bits##_t *x, ptrdiff_t ldx, \
+                                   uint##bits##_t *y, ptrdiff_t ldy) { \
+        if (m != ldy || m < 2 || m > FO_TRANSPOSE_ELEMENTS) return false; \
+        if (m == 2) \
+            interleave_##bits(2, n, x, ldx, y); \
+        else if (m == 3) \
+            interleave_##bits(3, n, x, ldx, y); \
+        else \
+            interleave_##bits(4, n, x, ldx, y); \
+        return true; \
+    }
+INTERLEAVE(8)
+INTERLEAVE(16)
+
 /* Bytes of n columns and m rows of x as m columns of n rows: y[j*ldy + i] = x[i*ldx + j], by blocks of 4*VL. */
 INLINE void transpose_block(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y, ptrdiff_t ldy) {
     vi quads[4][VL];
@@ -28,6 +48,7 @@ INLINE void transpose_block(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_
 }
 
 void FO_NAME(fo_transpose_8)(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y, ptrdiff_t ldy) {
+    if (interleaves_8(m, n, x, ldx, y, ldy)) return;
     for (ptrdiff_t i = 0; i < m; i += QUADS)
         for (ptrdiff_t j = 0; j < n; j += QUADS)
             transpose_block(m - i, n - j, x + i * ldx + j, ldx, y + j * ldy + i, ldy);
@@ -57,6 +78,7 @@ INLINE void transpose_block_16(const bool whole, ptrdiff_t m, ptrdiff_t n, const
 }
 
 void FO_NAME(fo_transpose_16)(ptrdiff_t m, ptrdiff_t n, const uint16_t *x, ptrdiff_t ldx, uint16_t *y, ptrdiff_t ldy) {
+    if (interleaves_16(m, n, x, ldx, y, ldy)) return;
     FO_RAN("transpose 16");
     for (ptrdiff_t i = 0; i < m; i += 2 * VL)
         for (ptrdiff_t j = 0; j < n; j += 2 * VL) {
