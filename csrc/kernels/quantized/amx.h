@@ -292,7 +292,7 @@ INLINE void gemm_amx(const fo_dtype type, const fo_gemm_args *g, ptrdiff_t group
     const ptrdiff_t rows = (g->m + tiles - 1) / tiles;
     int32_t sums[2][2 * AMX_ROWS * AMX_COLUMNS] __attribute__((aligned(64)));
     amx_call c = {.g = g, .rows = rows, .groups = groups, .steps = steps, .sums = sums};
-    c.direct = type == FO_BF16 && !g->ep.bias && !(g->n % VL);
+    c.direct = type == FO_BF16 && !g->ep.bias;
     c.waiting.all = g, c.waiting.line = -1, c.waiting.t.g = &c.waiting.args;
     c.tiles = (g->m + rows - 1) / rows, c.all = c.tiles * g->lines;
     tile_configure(steps > 2 ? AMX_A_OF_PAIRS : AMX_A_OF_STREAMS, rows, groups);

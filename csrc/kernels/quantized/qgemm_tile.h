@@ -15,7 +15,7 @@ typedef struct qstack {
     ptrdiff_t i, j, count;
     const int8_t *b;
     int nv, wanted; /* vectors of columns, columns that are stored */
-    bool direct;    /* sums are results */
+    bool direct;    /* sums are results: products of bfloat16 without a bias, of whole vectors of columns */
     /* the epilogue of mr rows of sums, from row i on */
     void (*end)(const struct qstack *, const int32_t *sums, int mr, ptrdiff_t i);
 } qstack;
@@ -237,13 +237,6 @@ QEND_ACTIVATED(S8)
 QEND(F32, FLOATS, PLAIN)
 QEND_ACTIVATED(F32)
 #if DOTS_BF16
-/* No bias: sums as they are. */
-static void qend_sums(const qstack *t, const int32_t *sums, int mr, ptrdiff_t i) {
-    const fo_gemm_args *g = t->g;
-    FO_RAN("gemm BF16 sums");
-    for (float *c = g->c + i * g->ldc + t->j; mr > 0; mr--, c += g->ldc, sums += t->nv * VL)
-        memcpy(c, sums, (size_t)t->wanted * sizeof *c);
-}
 QEND(BF16, FLOATS, ANY)
 QEND(BF16, FLOATS, PLAIN)
 QEND(BF16, BFLOATS, ANY)
@@ -279,7 +272,6 @@ INLINE qend_fn *qend_of(const fo_dtype type, const fo_gemm_args *g, const int nv
     qend_table *table = type == FO_S8 ? &qends_S8 : &qends_F32;
     qend_fn *activated = type == FO_S8 ? qend_S8 : qend_F32;
 #if DOTS_BF16
-    if (type == FO_BF16 && !g->ep.bias) return qend_sums;
     if (type == FO_BF16) table = &qends_BF16, activated = qend_BF16;
 #endif
     qend_fn *rows = (*table)[eb_out_of(&g->ep)][qend_kind_of(type, g)];
@@ -338,7 +330,7 @@ static void line_by_table(const fo_dtype type, const fo_gemm_args *g, qtable *ta
         qstack t = {.g = g, .j = j, .b = g->b_groups + 4 * j * g->k * g->segments, .nv = (int)nv};
         t.wanted = (int)(g->n - j < columns ? g->n - j : columns);
         t.end = qend_of(type, g, t.nv, t.wanted);
-        t.direct = type == FO_BF16 && !g->ep.bias && t.wanted == columns;
+        t.direct = type == FO_BF16 && !g->ep.bias;
         for (ptrdiff_t done = 0; done < tiles; done += t.count) {
             const ptrdiff_t rows = done < taller ? mr + 1 : mr;
             t.count = done < taller ? taller : tiles - taller;
