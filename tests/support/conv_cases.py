@@ -234,6 +234,8 @@ FEW_OUTPUTS = [
         ((1, 16), 1),
         ((1, 2), 1),
         ((1, 1), 24),
+        ((1, 5), 48),  # three vectors of AVX-512, in tiles of 5 and of 8 pixels
+        ((1, 8), 48),
         ((4, 60), 5),
     ]
 ]

@@ -324,10 +324,10 @@ fo_status fo_grouped_matmul(const fo_grouped_matmul_args *args);
  * is given, it has the diagonal of each point of rows. softcap: scores x are softcap tanh(x / softcap) before the mask
  * is added, unless it is 0. sinks: e^sinks[h] is one more term of the softmax's sum, of a key whose value is zeros. A
  * query that sees none, or whose scores are all -infinity, gives zeros. A row's bits depend on its query and on the
- * keys that it sees; others may be read, and values whose weight is 0 must be finite. Nothing of t x s elements is in
- * memory. a, FO_F32 or FO_BF16: the operands of both products, scale q and k, w before it is divided by its sum and v,
- * are rounded to it; sums and softmax are float32. Where the processor multiplies bfloat16, w is divided by the sum of
- * rounded weights. */
+ * keys that it sees, and with keys of 16 bits on whether it is the only one that reads them; other keys may be read,
+ * and values whose weight is 0 must be finite. Nothing of t x s elements is in memory. a, FO_F32 or FO_BF16: the
+ * operands of both products, scale q and k, w before it is divided by its sum and v, are rounded to it; sums and
+ * softmax are float32. Where the processor multiplies bfloat16, w is divided by the sum of rounded weights. */
 typedef struct {
     fo_axes rows, keys;
     ptrdiff_t heads, kv_heads, t, s, d, dv; /* queries, keys; elements of a key, of a value */
