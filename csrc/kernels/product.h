@@ -41,7 +41,8 @@ typedef struct {
 /* What is applied to sums before their one store: y = activation(sum + bias + residual). Sums are float32, or with a
  * rescale int32. */
 typedef struct {
-    const float *bias;    /* one a channel, or NULL; of groups of bfloat16 NULL: sums are results */
+    /* one a channel, or NULL; of groups of bfloat16 NULL: sums are results, and n is whole vectors */
+    const float *bias;
     const void *residual; /* laid out as C with its own ldr, or NULL */
     ptrdiff_t ldr;
     fo_dtype type, residual_type; /* of C and of the residual: those that a kernel stores (fo_product_kernel) */

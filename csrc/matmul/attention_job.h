@@ -16,8 +16,8 @@ typedef struct {
     float *scratch, *partials;
 } attention_job;
 
-/* A thread's. Of bfloat16: a row before it is rounded, and rounded rows. wide_k, wide_v: keys and
- * values of float16 as floats. */
+/* A thread's. Of bfloat16: rows, rounded, where the processor multiplies them, else a row before it is rounded. wide_k,
+ * wide_v: keys and values of 16 bits as floats. */
 typedef struct {
     float *k, *v, *scores, *mask, *q, *row, *rows, *wide_k, *wide_v;
     fo_attended all, block;

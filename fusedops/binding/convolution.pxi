@@ -306,14 +306,14 @@ cdef class Conv2dShape(WindowPlan):
     """A convolution without its weights, for what follows from shapes alone; it cannot be called."""
     cdef tuple activation  # whose slopes the plan refers to
 
-    def _describe(self, tuple w, dtype, tuple activation, tuple stride, tuple dilation, Py_ssize_t groups, bint nhwc,
+    def _describe(self, tuple w, tuple activation, tuple stride, tuple dilation, Py_ssize_t groups, bint nhwc,
                   int algorithm):
-        """w and dtype: those of the weights, float32 or float16; the rest as of Conv2dPlan._pack. Returns itself."""
+        """w: the shape of the weights; the rest as of Conv2dPlan._pack. Returns itself."""
         cdef fo_weights weights
         make_once(self, self.plan != NULL)
         self.describe(w, activation, stride, ((0, 0), (0, 0)), dilation, groups, nhwc)
         self.shape.algorithm, self.activation = algorithm, activation
-        weights.data, weights.type = NULL, DTYPES[dtype.name]
+        weights.data, weights.type = NULL, FO_F32
         self.plan = fo_conv2d_create(&self.shape, FO_F32, &weights, NULL, NULL)
         if self.plan == NULL:
             raise MemoryError("fusedops: no memory for the plan of a convolution")

@@ -84,6 +84,8 @@ cpdef list new_results(list kinds):
 
 cpdef str conversion(object x, str name, object kind=FLOAT32):
     """How to convert x, for an error."""
+    if kind == BFLOAT16:
+        return f"{name}.astype(ml_dtypes.bfloat16)"
     if hasattr(x, "astype"):
         return f"{name}.astype(np.{kind.name})"
     return f"{name}.float()" if hasattr(x, "float") and kind == np.float32 else f"np.asarray({name}, np.{kind.name})"

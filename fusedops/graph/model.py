@@ -99,6 +99,7 @@ class Model:
         """`source` is the graph as it was read, from which the forms that benchmark and profile compare are made;
         `options` are those that it was made with."""
         self._graph, self._report, self._source, self._options, self._variants = graph, report, source, options, {}
+        self._read = True  # whether `source` is as readers make it
         self._shares = {}  # of each node in the time of the latest profile
         self._calls = Calls(graph, options)
         self._session, self._run = self._calls.session, self._calls.run
@@ -421,8 +422,8 @@ class Model:
         unfused = self._options._replace(fuse=False, disabled=frozenset())
         return {
             "fused": self,
-            "folded only": self.built(self._source, unfused._replace(fold=True)),
-            "unfused": self.built(self._source, unfused._replace(fold=False)),
+            "folded only": self.built(self._source, unfused._replace(fold=True), read=self._read),
+            "unfused": self.built(self._source, unfused._replace(fold=False), read=self._read),
         }
 
     @classmethod
@@ -433,7 +434,9 @@ class Model:
         if read:
             upcast(graph, widened)
         report = optimize(graph, fold=options.fold, fuse=options.fuse, disabled=options.disabled, tell=tell)
-        return cls(narrow(graph, widened), [*report, *more], source, options)
+        model = cls(narrow(graph, widened), [*report, *more], source, options)
+        model._read = read
+        return model
 
     def decoder(self, *, capacity: int = 64) -> Decoder:
         """The network with keys and values that it keeps from call to call, to write token by token.

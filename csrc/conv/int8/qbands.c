@@ -56,13 +56,13 @@ static void copy_pixels(const band_job *job, ptrdiff_t pixels, const uint8_t *x,
 /* A row of the image, or NULL, from column -left on. */
 static void band_row(const band_job *job, const uint8_t *x, float *scratch, uint8_t *row) {
     const fo_qpatches *in = &job->in;
-    const ptrdiff_t c = job->c * job->size, left = min_(in->left, job->columns),
+    const ptrdiff_t c = job->c * job->size, left = clamp_(in->left, 0, job->columns), cut = max_(-in->left, 0),
                     end = x ? clamp_(in->iw + in->left, left, job->columns) : left;
     const int phases = job->p->plan->kernel->phases;
     uint8_t *to = phases == 1 ? row : (uint8_t *)(scratch + job->at.raw);
     memset(to, in->zero, (size_t)(left * c));
     memset(to + end * c, in->zero, (size_t)(job->row_bytes / phases - end * c));
-    if (end > left) copy_pixels(job, end - left, x, scratch + job->at.near, to + left * c);
+    if (end > left) copy_pixels(job, end - left, x + cut * in->sw, scratch + job->at.near, to + left * c);
     if (phases > 1) job->p->plan->kn->split(job->columns * job->pixel / 4, min_(c, 4), to, row);
 }
 

@@ -1,9 +1,9 @@
 /* y = activation(conv(x, w) + bias + residual) of int8 or bfloat16, images with their channels last.
  *
- * Dense: products of matmul/product.h, whose rows are pixels: as they are for 1x1; on wide images, and those of three
- * channels, segments of a copy of a band; else patches, made a block at a time (im2col). Depthwise: kernels of its own,
- * of pixels, and of planes on wide images with their channels first. Other images of such an order are transposed on
- * the way in and out. Images of bfloat16 are bytes to what copies them.
+ * Dense: products of matmul/product.h, whose rows are pixels: as they are for 1x1; on wide images, and those of few
+ * channels, which may have any order, segments of a copy of a band; else patches, made a block at a time (im2col).
+ * Depthwise: kernels of its own, of pixels, and of planes on wide images with their channels first. Other images of
+ * such an order are transposed on the way in and out.
  */
 #include <math.h>
 

@@ -64,7 +64,7 @@ typedef struct {
  * w[o,c,i,j] x[n, c, h*sh + i*dh - top, w*sw + j*dw - left]. FO_WINOGRAD needs kh = kw = 3, sh = sw of 1 or, with
  * dilation 1, 2, groups 1; FO_WINOGRAD_1D sh < kh <= 16, dh 1, not depthwise. bias may be NULL; so may residual, which
  * has y's shape, and scale, one for each output channel, by which w is multiplied as by fo_fold_scale. w->data may be
- * NULL: such a plan says what it would take, and runs not. */
+ * NULL: such a plan predicts times, and cannot be run. */
 typedef struct fo_conv2d fo_conv2d;
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, fo_dtype a, const fo_weights *w, const double *scale,
                             const float *bias);

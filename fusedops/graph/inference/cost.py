@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from ... import _core
 from ...activations import parse
 from ...layers import ALGORITHMS
@@ -47,9 +45,7 @@ def unquantized(node, x, y, w):
     if "Conv" in node.op:
         strides, dilations, pads = _window(node, x, w)
         shape, groups = (*w[:2], *_image(w)), node.attrs.get("group", 1)
-        layer = _core.Conv2dShape()._describe(
-            shape, np.dtype(np.float32), parse(None), strides, dilations, groups, True, ALGORITHMS["auto"]
-        )
+        layer = _core.Conv2dShape()._describe(shape, parse(None), strides, dilations, groups, True, ALGORITHMS["auto"])
         float_ns, ns, _ = _of_convolution(layer, x, y, pads)
     else:
         float_ns, ns, _ = of_layer(node, x, y, None)

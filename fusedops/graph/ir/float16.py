@@ -1,6 +1,6 @@
 """Networks of float16 and bfloat16: these are ways to store. What is computed is float32 and goes through the same
-kernels; inputs are widened, and outputs rounded once. What is only moved, as a decoder's caches, stays float16
-(float16_moves.py). NumPy has no bfloat16: such inputs and outputs are float32.
+kernels; inputs are widened, and outputs rounded once. What is only moved, as a decoder's caches, stays in 16
+bits (float16_moves.py). NumPy has no bfloat16: such inputs and outputs of a file are float32.
 
 A cast to one of them whose value is cast back, compared or counted, and not computed with in it, is meant to round: it
 becomes ``Narrow``, which gives the rounded values as float32."""

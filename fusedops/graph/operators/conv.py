@@ -207,6 +207,7 @@ def _lower_conv(p: LoweringContext, node):
         (p.image if outer and groups == 1 or alone else p.pixels)(node, node.inputs[0]),
         p.as_2d(p.result(node.output, image=not alone, direct=mixes or alone)),
     )
+    x, pads = conv_geometry.cropped(node, x, pads)
     p.add("conv2d", node, layer=layer, x=x, y=y, residual=p.residual(node, y), top=pads[0][0], left=pads[1][0])
     return True
 

@@ -14,14 +14,12 @@ from ..steps.prepared import UnpackedLayer
 from ..steps.tensor import channels_last, part
 from . import conv_geometry
 
-FLOAT32 = np.dtype(np.float32)
-
 
 def unpacked_conv(key, w, b, *, activation, stride, dilation, groups, layout, algorithm):
     """The layer of a convolution of two axes, for the planner to choose its type."""
     options = dict(stride=stride, dilation=dilation, groups=groups, layout=layout, algorithm=algorithm)
     shape = _core.Conv2dShape()._describe(
-        w.shape, FLOAT32, parse(activation, len(w)), stride, dilation, groups, layout == "NHWC", ALGORITHMS[algorithm]
+        w.shape, parse(activation, len(w)), stride, dilation, groups, layout == "NHWC", ALGORITHMS[algorithm]
     )
 
     def make(precision):

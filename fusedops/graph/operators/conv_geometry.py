@@ -5,6 +5,7 @@ import numpy as np
 
 from ...layers import LARGEST
 from ..ir.symbolic import SymInt
+from ..steps.tensor import part
 
 
 def padding(node, spatial, kernel, strides, dilations):
@@ -92,6 +93,14 @@ def view(x, kernel, strides, dilations):
         + tuple(slice(None, None, s) for s in strides)
         + tuple(slice(None, None, d) for d in dilations)
     ]
+
+
+def cropped(node, x, pads):
+    """(the view of an image without what negative pads cut off, the pads that are left)."""
+    if min(node.attrs.get("pads") or [0]) >= 0:
+        return x, pads
+    inside = [slice(max(-b, 0), n + min(e, 0)) for n, (b, e) in zip(x.shape[2:], pads, strict=True)]
+    return part(x, [slice(None), slice(None), *inside]), [(max(b, 0), max(e, 0)) for b, e in pads]
 
 
 def padded(x, pads, value):

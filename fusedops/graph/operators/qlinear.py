@@ -208,6 +208,7 @@ def _lower_conv(p: LoweringContext, node):
     if w.ndim == 3:
         strides, dilations, pads = [1, *strides], [1, *dilations], [(0, 0), *pads]
     x, y = p.as_2d(p.at(node.inputs[0])), p.as_2d(p.result(node.output, image=True))
+    x, pads = conv_geometry.cropped(node, x, pads)
     count = _pixels_together(node, w, x, y, [*strides, *map(sum, pads)])
     if count > 1:
         _lower_together(p, node, w, x, y, count)

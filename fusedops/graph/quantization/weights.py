@@ -9,7 +9,7 @@ import numpy as np
 from ..._core import BITS_COLUMNS
 from ..._internal.progress import quiet
 from ..ir.explanation import Quantized, QuantizedLayer
-from ..ir.float16_weights import widen
+from ..ir.float16_weights import narrow, widen
 from ..ir.graph import unique
 from ..operators.matmul_nbits import pack, packed
 from ..operators.registry import OPERATORS
@@ -25,13 +25,13 @@ def quantize_weights(graph, weights, keep, tell=quiet):
     """(the graph with the weights of its products in so many bits, the Quantized); `keep` names layers that stay, and
     `tell` is told what part is done."""
     graph, bits = graph.copy(), bits_of(weights)
-    widen(graph)
+    widened = widen(graph)
     layers = [n for n in graph.nodes if n.op == "Linear" and graph.constant(n, 1) is not None]
     rows = [*_rounded_rows(graph, layers, _kept(layers, keep), bits, tell), *_others(graph, layers)]
     LOGGER.info("weights in %s: %d of %d layers", weights, sum(row.bits == bits for row in rows), len(rows))
     used = {v for n in graph.nodes for v in n.reads()} | set(graph.results)
     graph.constants, graph.defaults = {v: a for v, a in graph.constants.items() if v in used}, []
-    return graph, Quantized("rounding to nearest", tuple(rows), (), 0.0, 0.0)
+    return narrow(graph, widened), Quantized("rounding to nearest", tuple(rows), (), 0.0, 0.0)
 
 
 def _rounded_rows(graph, layers, kept, bits, tell):
@@ -76,7 +76,7 @@ def bits_of(weights):
 def _why_not(graph, node, bits):
     """Why a product's weights (n, k) stay as they are, or ""."""
     w = graph.constants[node.inputs[1]]
-    if w.dtype not in (np.float32, np.float16) or node.input(2) and graph.constant(node, 2) is None:
+    if w.dtype != np.float32 or node.input(2) and graph.constant(node, 2) is None:
         return f"its weights are of {w.dtype}, or its bias is computed"
     n, k = (-(-size // whole) * whole for size, whole in zip(w.shape, (BITS_COLUMNS, BLOCK), strict=True))
     if n * k * bits // 8 + 4 * n * k // BLOCK >= w.nbytes:

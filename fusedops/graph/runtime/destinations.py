@@ -7,6 +7,8 @@ from operator import itemgetter
 
 import numpy as np
 
+from ..ir.dtypes import BFLOAT16, name_of
+
 ALL_PAIRS = 16  # below as many arrays, all pairs are asked for overlaps sooner than bounds are known
 
 
@@ -77,8 +79,10 @@ def _check(array, what, shape, dtype):
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"{what} is a masked array, and nothing would be written where its mask is hard: pass out.data")
     if array.dtype != dtype:
+        made = '[("bfloat16", np.uint16)]' if dtype == BFLOAT16 else f"np.{dtype}"
         raise TypeError(
-            f"{what} has dtype {array.dtype}, but the result is {dtype}: make it with np.empty({shape}, np.{dtype})"
+            f"{what} has dtype {array.dtype}, but the result is {name_of(dtype)}: "
+            f"make it with np.empty({shape}, {made})"
         )
     if array.shape != shape:
         raise ValueError(f"{what} has shape {array.shape}, but the result has shape {shape}")
