@@ -85,7 +85,7 @@ def test_what_a_layer_takes_follows_from_its_shape(rng):
         ((16, 8, 7, 1), dict(stride=(1, 1), groups=2)),
     ):
         shape = _core.Conv2dShape()._describe(
-            w, np.dtype(np.float32), activations.parse("relu"), options["stride"], (1, 1), options["groups"], True, 0
+            w, activations.parse("relu"), options["stride"], (1, 1), options["groups"], True, 0
         )
         layer = fo.Conv2d(rng.standard_normal(w, np.float32), activation="relu", layout="NHWC", **options)
         for side in 14, 56:
