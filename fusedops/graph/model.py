@@ -617,10 +617,9 @@ class Model:
 
         Notes
         -----
-        Convolutions pack float32 weights, so that with float16 a saved network of them is smaller, and one in memory
-        hardly.
-        Tensors between steps are float32, or bfloat16 between products of it. A weight moves by at most 1/2048 of
-        itself in float16, and 1/256 in bfloat16.
+        Convolutions pack float32 weights: with float16 a network of them is smaller when it is saved, and little
+        smaller in memory. Tensors between steps are float32, or bfloat16 between products of it. A weight moves by at
+        most 1/2048 of itself in float16, and 1/256 in bfloat16.
 
         Examples
         --------
