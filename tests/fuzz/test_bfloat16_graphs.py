@@ -14,6 +14,7 @@ from random_steps import MOVES, combined
 
 import fusedops as fo
 from fusedops import _core
+from fusedops.graph.ir.dtypes import name_of
 from fusedops.graph.planner import precision
 from qdq_net import Net, runtime
 
@@ -102,5 +103,5 @@ def test_whole_numbers(first):
             if model.inputs[0].shape[0] == "n" or given is x:
                 for y, want in zip(outputs(model(given)), runtime(proto, given, fused=False), strict=True):
                     np.testing.assert_array_equal(y, want, str(seed))
-        types.update(str(t) for s in model._plan(x)[0].steps for t in s.arguments.get("types", ()))
-    assert types["uint16"] and types["float32"] > 50  # stored in bfloat16, and rounded on the way
+        types.update(name_of(t) for s in model._plan(x)[0].steps for t in s.arguments.get("types", ()))
+    assert types["bfloat16"] and types["float32"] > 50  # stored in bfloat16, and rounded on the way

@@ -57,4 +57,4 @@ def test_int8(isa, c, oc, groups, side, pads):
         return network(node, TensorProto.UINT8, x, constants)(x)
 
     off = np.abs(run(x, pads).astype(int) - run(*cut(x, pads)))  # of sizes float32 may be faster, and rounds ties apart
-    assert off.max() <= 1 and off.mean() < 1e-3
+    assert off.max() <= 1 and off.mean() < 1e-2
