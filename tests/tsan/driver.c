@@ -99,7 +99,7 @@ static void make_plans(void) {
         const fo_cell_weights w = {.w_ih = {drawn(4 * HIDDEN * HIDDEN), FO_F32},
                                    .w_hh = {drawn(4 * HIDDEN * HIDDEN), FO_F32}};
         cells[i] = fo_cell_create(&shape, &w);
-        shape.bfloat16 = true, shape.inputs = i ? HIDDEN : INPUTS;
+        shape.a = FO_BF16, shape.inputs = i ? HIDDEN : INPUTS;
         narrow[i] = fo_cell_create(&shape, &w);
     }
 }
