@@ -130,13 +130,8 @@ INLINE void keys_all(const fo_dtype type, ptrdiff_t n, ptrdiff_t d, const uint16
 /* Scores have room for whole vectors. */
 void FO_NAME(fo_attention_keys)(ptrdiff_t n, ptrdiff_t d, fo_dtype type, const uint16_t *k, ptrdiff_t ks,
                                 const float *q, float *scores) {
-    if (type == FO_F16) {
-        FO_RAN("attention keys of float16");
-        keys_all(FO_F16, n, d, k, ks, q, scores);
-    } else {
-        FO_RAN("attention keys of bfloat16");
-        keys_all(FO_BF16, n, d, k, ks, q, scores);
-    }
+    FO_RAN(type == FO_F16 ? "attention keys of float16" : "attention keys of bfloat16");
+    type == FO_F16 ? keys_all(FO_F16, n, d, k, ks, q, scores) : keys_all(FO_BF16, n, d, k, ks, q, scores);
 }
 
 /* `vectors` vectors of y, or the `left` elements of one. */
@@ -163,11 +158,6 @@ INLINE void values_all(const fo_dtype type, ptrdiff_t n, ptrdiff_t d, const floa
 /* y has room for whole vectors. */
 void FO_NAME(fo_attention_values)(ptrdiff_t n, ptrdiff_t d, const float *weights, fo_dtype type, const uint16_t *v,
                                   ptrdiff_t vs, float *y) {
-    if (type == FO_F16) {
-        FO_RAN("attention values of float16");
-        values_all(FO_F16, n, d, weights, v, vs, y);
-    } else {
-        FO_RAN("attention values of bfloat16");
-        values_all(FO_BF16, n, d, weights, v, vs, y);
-    }
+    FO_RAN(type == FO_F16 ? "attention values of float16" : "attention values of bfloat16");
+    type == FO_F16 ? values_all(FO_F16, n, d, weights, v, vs, y) : values_all(FO_BF16, n, d, weights, v, vs, y);
 }

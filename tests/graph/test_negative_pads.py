@@ -56,5 +56,5 @@ def test_int8(isa, c, oc, groups, side, pads):
         node = helper.make_node("QLinearConv", ["x", *constants], ["y"], pads=pads, group=groups)
         return network(node, TensorProto.UINT8, x, constants)(x)
 
-    off = np.abs(run(x, pads).astype(int) - run(*cut(x, pads)))  # of sizes float32 may be faster, and rounds ties apart
+    off = np.abs(run(x, pads).astype(int) - run(*cut(x, pads)))  # float32, where it is faster, rounds ties its way
     assert off.max() <= 1 and off.mean() < 1e-2

@@ -1,5 +1,6 @@
 /* Bands of output rows, whose pixels under them are copied once, with what is outside the image: a row of A is kh
- * segments, the lines of a window, as they are there. Rows are stride_w pixels apart and overlap.
+ * segments, the lines of a window, as they are there. A row begins stride_w pixels after the one before, which it
+ * overlaps.
  *
  *   copy     . . . r g b r g b r g b r g b r g b ...       3 channels, kw 3, stride 2
  *   row 0    [. . . r g b r g b r]                         the tenth of a line's elements is times a weight of 0
@@ -27,7 +28,7 @@ typedef struct {
     /* bytes: of an element and a pixel of the copy; of an element of the image; of a line of a window */
     ptrdiff_t size, pixel, of_x, line;
     ptrdiff_t rows, bands, columns, row_bytes; /* rows of a band; columns and bytes of a row of the copy */
-    ptrdiff_t beyond;                          /* bytes of a line behind its window */
+    ptrdiff_t beyond;                          /* bytes of a line after its window */
     bool checks;                               /* whether these are bfloat16 */
     struct {
         ptrdiff_t near, raw, windows, copy, all;
@@ -56,13 +57,13 @@ static void copy_pixels(const band_job *job, ptrdiff_t pixels, const uint8_t *x,
 /* A row of the image, or NULL, from column -left on. */
 static void band_row(const band_job *job, const uint8_t *x, float *scratch, uint8_t *row) {
     const fo_qpatches *in = &job->in;
-    const ptrdiff_t c = job->c * job->size, left = clamp_(in->left, 0, job->columns), cut = max_(-in->left, 0),
+    const ptrdiff_t c = job->c * job->size, left = min_(in->left, job->columns),
                     end = x ? clamp_(in->iw + in->left, left, job->columns) : left;
     const int phases = job->p->plan->kernel->phases;
     uint8_t *to = phases == 1 ? row : (uint8_t *)(scratch + job->at.raw);
     memset(to, in->zero, (size_t)(left * c));
     memset(to + end * c, in->zero, (size_t)(job->row_bytes / phases - end * c));
-    if (end > left) copy_pixels(job, end - left, x + cut * in->sw, scratch + job->at.near, to + left * c);
+    if (end > left) copy_pixels(job, end - left, x, scratch + job->at.near, to + left * c);
     if (phases > 1) job->p->plan->kn->split(job->columns * job->pixel / 4, min_(c, 4), to, row);
 }
 

@@ -46,7 +46,7 @@ def sessions(session: Session) -> tuple[Session, FirstCall | None]:
 
 def caches_of_calls(session: Session) -> dict[int, int]:
     """{input: output} of what calls of a network give and later ones take: its caches, and what a merged decoder keeps
-    beside them."""
+    besides."""
     try:
         later, first = sessions(session)
     except ValueError:
